@@ -33,11 +33,12 @@ from bench.pages import pages
 from bench.past import past
 from bench.processes import BenchError
 from bench.reads import get_top_100
-from bench.rebuild import rebuild
+from bench.recover import recover
 from bench.replicas import replicas
 from bench.rotation import rotation
 from bench.single import ingest_single
 from bench.storm import reconnect_storm
+from bench.swap import swap
 from bench.swarm import raise_file_limit
 from bench.table import QUICK, Report, Row, Scale, print_table
 from bench.unwatched import unwatched_boards
@@ -48,7 +49,8 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-batch": ingest_batch,
     "journal": journal,
     "past": past,
-    "rebuild": rebuild,
+    "recover": recover,
+    "swap": swap,
     "kinds": kinds,
     "growth": growth,
     "cluster": cluster,

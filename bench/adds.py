@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.domain.event import make_entry
 from live.settings import load_settings
 from live.store.board.state import BoardState
@@ -26,7 +27,7 @@ async def add_until_stdin_ends(url: str) -> list[float]:
     """Add events with random pauses until stdin ends. Return the seconds that each durable `BoardWriter.add` took."""
     settings = load_settings({}, store=url)
     client = connect(url, settings)
-    writer = BoardWriter(BoardState(client, make_board(BoardChoice(id="neighbour")), settings))
+    writer = BoardWriter(BoardState(client, make_board(Choices(id="neighbour")), settings))
     stop = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     chance = random.Random(1)
     times: list[float] = []

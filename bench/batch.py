@@ -11,8 +11,6 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A kind of body and its goal."""
-
     order: Literal["uniform", "zipf"]
     ids: bool
     goal: str

@@ -7,13 +7,13 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, NamedTuple
 
 import redis
 
 from bench.plans import Keys, Load, Pairs, Plan, Posts
 from bench.processes import BenchError, Server, add_api_key, live_server, microseconds, running_store
-from bench.table import Scale
+from bench.table import Scale, median_ratio, medians
 
 # Ties are broken by member, like those of the bare commands. `kinds` measures what ties by time cost in addition.
 PLAIN: Final = '[[board]]\nid = "posts"\nties = "key"\n'
@@ -64,9 +64,6 @@ class Board:
         """Send events. Return the microseconds of CPU per event, in the server and in the store.
 
         With `drained`, the figures include the journal, until all of the events are in SQL.
-
-        Raises:
-            BenchError: the board's total differs from the acknowledged events.
         """
         events = content.events
         plan = Plan(
@@ -121,7 +118,6 @@ class Board:
             time.sleep(0.05)
 
     def _expect_key_checked(self) -> None:
-        """Check that the server verifies API keys. A server that accepts events without a key would do less work."""
         status = self._status(self.server, "POST", "/v1/events", b'{"key":"post-000000"}')
         if status != HTTPStatus.UNAUTHORIZED:
             raise BenchError(f"a POST without an API key was answered {status}")
@@ -133,10 +129,32 @@ class Board:
 
 
 def _file(stack: ExitStack, boards: str) -> Path:
-    """Write a boards file that exists until the stack closes."""
     path = Path(stack.enter_context(TemporaryDirectory(prefix="live-bench-"))) / "boards.toml"
     path.write_text(boards, encoding="utf-8")
     return path
+
+
+class Cost(NamedTuple):
+    """The medians of what a request costs in microseconds, and of its ratio to doing `nothing`."""
+
+    server: float
+    store: float
+    nothing: float
+    ratio: float
+    figures: dict[str, object]
+
+    @property
+    def total(self) -> float:
+        """The cost in all processes."""
+        return self.server + self.store
+
+
+def cost_of(name: str, rounds: list[dict[str, float]]) -> Cost:
+    """Return what the requests with a name cost. Each round has figures such as `name-server`, and `nothing`."""
+    mid, ours = medians(rounds), tuple(f"{name}-{process}" for process in OURS)
+    figures: dict[str, object] = {"microseconds": mid, "rounds": rounds}
+    server, store = (mid[figure] for figure in ours)
+    return Cost(server, store, mid["nothing"], median_ratio(rounds, ours, ("nothing",)), figures)
 
 
 def events_a_second(figures: dict[str, float]) -> str:

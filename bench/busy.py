@@ -88,7 +88,6 @@ class _Sender(Thread):
         ]
 
     def run(self) -> None:
-        """Send each body when the body before it has been answered."""
         with closing(HTTPConnection(self._server.address, timeout=30)) as connection:
             try:
                 for place, (count, body) in cycle(enumerate(self._bodies, 1)):

@@ -14,7 +14,6 @@ _DELAY: Final = 5  # seconds, the least that viewers can ask for
 _PATH: Final = f"/v1/boards/posts/live?delay={_DELAY}s"
 _GOAL: Final = "≤ 1.10 x"
 _BEGIN: Final = 1_900_000_800  # seconds; the beginning of an hour
-_TICK: Final = 100  # milliseconds
 _TOP: Final = 50
 
 

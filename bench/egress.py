@@ -42,7 +42,6 @@ def egress(scale: Scale, report: Report) -> list[Row]:
 
 
 def _fill(board: Board, scale: Scale) -> None:
-    """Give each member its share of earlier likes."""
     whole = sum(1 / rank for rank in range(1, scale.keys + 1))
     for first in range(1, scale.keys + 1, BATCH):
         ranks = range(first, min(first + BATCH, scale.keys + 1))

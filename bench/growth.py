@@ -78,6 +78,5 @@ def _growth_row(rounds: Sequence[_Round], names: Sequence[str], whose: str, goal
 
 
 def _growth_factor(figures: _Round, names: Sequence[str]) -> float:
-    """Return the cost of an event on the large board, divided by its cost on the small board."""
     small, large = (total(figures, [f"{size}_{name}" for name in names]) for size in _SIZES)
     return large / small

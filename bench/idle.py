@@ -30,7 +30,6 @@ class _Idle(msgspec.Struct, frozen=True):
 
     @property
     def each(self) -> float:
-        """Return the KB per viewer."""
         return (self.after - self.before) / self.viewers / 1024
 
     @property

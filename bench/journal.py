@@ -124,7 +124,6 @@ def _path(board: Board) -> Path:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a database without its free pages."""
     with TemporaryDirectory(prefix="live-bench-") as folder:
         copy = Path(folder) / "copy.db"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
@@ -134,7 +133,6 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Lock a database, so that no other process writes to it."""
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

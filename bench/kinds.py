@@ -23,8 +23,6 @@ _Round = dict[str, float]
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A kind of board, as text of a boards file, and the content of its events."""
-
     name: str
     boards: str
     says: Says = "like"

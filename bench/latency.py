@@ -96,7 +96,6 @@ def _run(board: Board, swarm: Swarm, scale: Scale) -> _Run:
 
 
 def _read(notes: Path, viewers: int) -> list[Seen]:
-    """Return the frames of each viewer, including disconnected viewers."""
     seen: dict[int, Seen] = {number: Seen([], []) for number in range(viewers)}
     for number, offset, at in _NOTE.iter_unpack(notes.read_bytes()):
         seen[number].offsets.append(offset)

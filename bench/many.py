@@ -68,7 +68,6 @@ def _round(single: Board, many: Board, programs: Programs, scale: Scale, report:
 
 
 def _likes_alone(board: Board, bodies: Sequence[bytes], scale: Scale) -> float:
-    """Return the CPU seconds of server and store per POST while nobody watches."""
     with posted(board, bodies, _RATE) as sender:
         settle()
         before, sent = _cpu(board), sender.sent

@@ -38,7 +38,6 @@ def id_memory(scale: Scale, report: Report) -> list[Row]:
 
 
 def _growth(scale: Scale, *, ids: bool) -> list[int]:
-    """Return by how many bytes the store has grown after each part of the events."""
     load = Load(requests=scale.ids // _PARTS // BATCH, connections=8)
     grown = []
     with ExitStack() as stack:

@@ -84,11 +84,7 @@ async def _opened(board: Board, query: str) -> AsyncIterator[tuple[Browser, Page
 
 
 async def measure(board: Board, rows: int, slowdown: int, seconds: float) -> Motion:
-    """Watch the page while likes arrive.
-
-    Raises:
-        BenchError: the page does not go live.
-    """
+    """Watch the page while likes arrive."""
     async with _opened(board, f"limit={rows}") as (chromium, page, tools):
         if slowdown > 1:
             await tools.send("Emulation.setCPUThrottlingRate", {"rate": slowdown})
@@ -139,11 +135,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 async def watch_memory(board: Board, minutes: int) -> None:
-    """Print the memory of a page with 100 rows once a minute, and use the page's controls in between.
-
-    Raises:
-        BenchError: the page does not go live.
-    """
+    """Print the memory of a page with 100 rows once a minute, and use the page's controls in between."""
     async with _opened(board, "limit=100&key=post-000") as (_, page, tools):
         liking = asyncio.create_task(_like(board, [], _FEW_LIKES))
         began = time.monotonic()
@@ -189,7 +181,6 @@ async def _use(page: Page) -> None:
 
 
 def _resident(pid: int) -> float:
-    """Return the MB of memory that a process holds."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
@@ -200,7 +191,6 @@ async def _metrics(tools: CDPSession) -> dict[str, float]:
 
 
 async def _main_thread(chromium: Browser) -> Path:
-    """Find the statistics of the main thread of the renderer that has used the most CPU time."""
     browser = await chromium.new_browser_cdp_session()
     processes = (await browser.send("SystemInfo.getProcessInfo"))["processInfo"]
     busiest = max((one for one in processes if one["type"] == "renderer"), key=lambda one: one["cpuTime"])
@@ -208,7 +198,6 @@ async def _main_thread(chromium: Browser) -> Path:
 
 
 def _ran(thread: Path) -> float:
-    """Return how many seconds a thread has run."""
     return int(thread.read_text(encoding="ascii").split()[0]) / 1e9
 
 

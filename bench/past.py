@@ -67,7 +67,6 @@ def _row(name: str, spent: Sequence[float], now: Sequence[float], scale: Scale) 
 
 
 def _fill(board: Board, scale: Scale, end: datetime, report: Report) -> None:
-    """Post events in the order of their times."""
     chance = random.Random(2)
     begin = end - timedelta(days=_DAYS)
     step = (end - begin) / scale.past_events

@@ -1,5 +1,6 @@
 """What a driver has to send: a plan that it receives as JSON."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -36,9 +37,9 @@ class Posts(Content, frozen=True, kw_only=True, tag="posts"):
 
 
 class Gets(Content, frozen=True, kw_only=True, tag="gets"):
-    """GET of one path. With an `etag`, the answer must be 304."""
+    """GET of some paths in turn. With an `etag`, the answer must be 304."""
 
-    path: str
+    paths: Sequence[str]
     etag: str = ""
 
 

@@ -29,11 +29,14 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender(Thread):
-    """Sends until it is stopped. `sent` counts answered POSTs, and `failure` is the reason of an early stop."""
+    """Sends until it is stopped.
+
+    `spent` are the seconds that each answered POST took, and `failure` is the reason of an early stop.
+    """
 
     def __init__(self, server: Server, posting: Posting) -> None:
         super().__init__(daemon=True)
-        self.sent = 0
+        self.spent: list[float] = []
         self.failure: Exception | None = None
         self.stopping = Event()
         self._server = server
@@ -64,21 +67,23 @@ class Sender(Thread):
         headers = {"Content-Type": "application/json"}
         if posting.key:
             headers["Authorization"] = f"Bearer {posting.key}"
+        begun = time.perf_counter()
         connection.request("POST", posting.path, body, headers)
         response = connection.getresponse()
         answer = response.read()
         if response.status >= HTTPStatus.BAD_REQUEST or posting.expect not in answer:
             raise BenchError(f"a POST was answered {response.status} {answer[:200]!r}")
-        self.sent += 1
+        self.spent.append(time.perf_counter() - begun)
+
+    @property
+    def sent(self) -> int:
+        """The number of answered POSTs."""
+        return len(self.spent)
 
 
 @contextmanager
 def posting_to(server: Server, posting: Posting) -> Iterator[Sender]:
-    """Send while in the context.
-
-    Raises:
-        BenchError: an answer was wrong or missing.
-    """
+    """Send while in the context."""
     sender = Sender(server, posting)
     sender.start()
     try:

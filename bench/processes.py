@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -15,14 +16,15 @@ import msgspec
 import redis
 
 from bench.plans import Plan
-from live.settings import as_environment, load_settings
+from live.settings import load_settings
 from live.store.connection.embedded import EmbeddedStore
+from tests.harness.settings import as_environment
 
 ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 60.0
 _STOP_DEADLINE: Final = 10.0
-# These limits are raised because all readers connect from one address, and one benchmark has very many boards.
-_LIMITS: Final = {"LIVE_MAX_BOARDS": "20000", "LIVE_READ_RATE": "10000000"}
+# These limits are raised: all readers connect from one address, and one benchmark likes very many boards at once.
+_LIMITS: Final = {"LIVE_MAX_BOARDS": "20000", "LIVE_MAX_BODY": "1000000", "LIVE_READ_RATE": "10000000"}
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 
 
@@ -94,11 +96,11 @@ def live_server(store: Server, boards: Path | None = None, journal: str = "sqlit
         yield server
 
 
-def add_api_key(store: Server) -> str:
+def add_api_key(store: Server, name: str = "bench") -> str:
     """Create an API key as `live keys add` does, for events and boards, with a rate that no run reaches."""
     rights = ("--verbs", "post,admin", "--types", "*")
     options = (*rights, "--rate", "10000000", "--burst", "10000000", "--json", "--store", f"unix://{store.address}")
-    process = start_module("live", "keys", "add", "bench", *options, stdout=subprocess.PIPE)
+    process = start_module("live", "keys", "add", name, *options, stdout=subprocess.PIPE)
     output, _ = process.communicate(timeout=_START_DEADLINE)
     if process.returncode:
         raise BenchError("creating an API key failed; see the output above")
@@ -140,6 +142,19 @@ def start_module(
 ) -> subprocess.Popen[bytes]:
     """Start a Python module as a process. Of the settings (`LIVE_…`), its environment has only the given ones."""
     return _start((sys.executable, "-m", module, *arguments), environment, **pipes)
+
+
+def measure_command(*arguments: str) -> tuple[bytes, resource.struct_rusage]:
+    """Run a command of `live` to its end. Return its output, and what it used."""
+    process = start_module("live", *arguments, stdout=subprocess.PIPE)
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    with process.stdout as output:
+        told = output.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise BenchError(f"`live {arguments[0]}` failed; see its output above: {told[:300]!r}")
+    return told, used
 
 
 def _start(

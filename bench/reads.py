@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from bench.board import OURS, SINGLE_CONNECTIONS, SINGLE_WARMUP, Board
+from bench.board import SINGLE_CONNECTIONS, SINGLE_WARMUP, Board, cost_of
 from bench.plans import Gets, Keys, Load, Plan
 from bench.processes import BenchError, Server, cpu_seconds, idle_server, microseconds
-from bench.table import Report, Row, Scale, median_ratio, medians
+from bench.table import Report, Row, Scale
 
 _TOP: Final = "/v1/boards/posts?limit=100"
 _PAGE: Final = "/boards/posts"
@@ -43,13 +43,13 @@ def get_top_100(scale: Scale, report: Report) -> list[Row]:
                 before = cpu_seconds(board.store.pid)
                 time.sleep(_ALONE)
                 share = (cpu_seconds(board.store.pid) - before) / _ALONE
-                figures |= _read(board, scale, "top", Gets(path=_TOP), '{"board":"posts",', share)
+                figures |= _read(board, scale, "top", Gets(paths=[_TOP]), '{"board":"posts",', share)
             report(f"round {number}: do-nothing GET")
-            nothing = Plan(address=idle.address, content=Gets(path=_TOP), load=_load(scale))
+            nothing = Plan(address=idle.address, content=Gets(paths=[_TOP]), load=_load(scale))
             figures |= microseconds(nothing, {"nothing": idle})
             report(f"round {number}: 304 and HTML")
-            figures |= _read(board, scale, "same", Gets(path=_TOP, etag=_tag_of(board.server)), "")
-            figures |= _read(board, scale, "html", Gets(path=_PAGE), "<!doctype")
+            figures |= _read(board, scale, "same", Gets(paths=[_TOP], etag=_tag_of(board.server)), "")
+            figures |= _read(board, scale, "html", Gets(paths=[_PAGE]), "<!doctype")
             rounds.append(figures)
     members = f"of {scale.keys:,} members"
     return [
@@ -71,25 +71,20 @@ def _load(scale: Scale) -> Load:
 
 
 def _row(work: str, name: str, goal: str, rounds: list[dict[str, float]]) -> Row:
-    mid, ours = medians(rounds), tuple(f"{name}-{process}" for process in OURS)
-    server, store = (mid[figure] for figure in ours)
+    cost = cost_of(name, rounds)
     return Row(
         work=work,
-        measured=f"{1e6 / (server + store):,.0f}/CPU s (server {server:.0f} + store {store:.1f} µs)",
-        against=f"do-nothing ASGI GET: {1e6 / mid['nothing']:,.0f}/CPU s ({mid['nothing']:.0f} µs)",
-        ratio=1 / median_ratio(rounds, ours, ("nothing",)),
+        measured=f"{1e6 / cost.total:,.0f}/CPU s (server {cost.server:.0f} + store {cost.store:.1f} µs)",
+        against=f"do-nothing ASGI GET: {1e6 / cost.nothing:,.0f}/CPU s ({cost.nothing:.0f} µs)",
+        ratio=1 / cost.ratio,
         goal=goal,
-        figures={"microseconds": mid, "rounds": rounds},
+        figures=cost.figures,
     )
 
 
 @contextmanager
 def _likes(server: Server, key: str, rate: int) -> Iterator[None]:
-    """Post likes at a rate, in bodies of 10, while in the context.
-
-    Raises:
-        BenchError: not all likes were counted.
-    """
+    """Post likes at a rate, in bodies of 10, while in the context."""
     ended, failed = threading.Event(), []
     body = msgspec.json.encode([{"key": f"post-{number:06d}"} for number in range(_BODY)])
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}

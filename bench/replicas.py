@@ -12,10 +12,10 @@ from redis.crc import key_slot
 
 from bench.board import single_load
 from bench.busy import busy_boards
+from bench.lost_entries import lost_entries
 from bench.nodes import SLOTS, Site, cluster_of, pair
 from bench.plans import Keys, Posts
 from bench.processes import BenchError, Server, cpu_seconds
-from bench.resending import resending
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _WAITS: Final = {"waits": 1, "none": 0}  # `LIVE_WAIT_REPLICAS` of each server
@@ -30,7 +30,7 @@ _Round = dict[str, float]
 
 def replicas(scale: Scale, report: Report) -> list[Row]:
     """Measure an event that waits for a replica, a notice on six nodes, lost batches, and a busy journal."""
-    return [*_waiting(scale, report), _notices(scale, report), resending(scale, report), busy_boards(scale, report)]
+    return [*_waiting(scale, report), _notices(scale, report), lost_entries(scale, report), busy_boards(scale, report)]
 
 
 def _waiting(scale: Scale, report: Report) -> list[Row]:

@@ -18,8 +18,9 @@ def make_requests(plan: Plan) -> list[bytes]:
     """Make all requests of a plan, starting with those of the warm-up."""
     wanted = plan.load.warmup + plan.load.requests
     match plan.content:
-        case Gets():
-            return [_get(plan.address, plan.content)] * wanted
+        case Gets(paths=paths, etag=etag):
+            made = [_get(plan.address, path, etag) for path in paths]
+            return [made[number % len(made)] for number in range(wanted)]
         case Posts(events=events, keys=keys, ids=ids, says="like"):
             return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
         case Posts(events=events, keys=keys, says=says):
@@ -31,9 +32,9 @@ def make_requests(plan: Plan) -> list[bytes]:
             return [_commands(names) for names in _bodies(keys, wanted, events)]
 
 
-def _get(address: str, content: Gets) -> bytes:
-    known = f"If-None-Match: {content.etag}\r\n" if content.etag else ""
-    return f"GET {content.path} HTTP/1.1\r\nHost: {address}\r\n{known}\r\n".encode()
+def _get(address: str, path: str, etag: str) -> bytes:
+    known = f"If-None-Match: {etag}\r\n" if etag else ""
+    return f"GET {path} HTTP/1.1\r\nHost: {address}\r\n{known}\r\n".encode()
 
 
 def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
@@ -56,7 +57,6 @@ def _likes(names: Sequence[str], *, ids: bool = False) -> bytes:
 
 
 def _events(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
-    """Encode events that have more than a member."""
     makers: dict[str, Callable[[], dict[str, object]]] = {
         "score": lambda: {"amount": chance.randrange(1_000_000)},
         "vote": lambda: {"actor": f"voter-{chance.randrange(100_000):06d}"},

@@ -14,11 +14,13 @@ from redis.asyncio import Redis
 
 from bench.processes import BenchError, running_store, start_module, stop
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, quantile
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.domain.event import make_entry
 from live.settings import load_settings
+from live.store.board.requests import SCRIPTS
 from live.store.board.rotation import BoardRotator, Rotation
-from live.store.board.state import SCRIPTS, BoardState
+from live.store.board.state import BoardState
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect
 
@@ -86,7 +88,7 @@ def rotation(scale: Scale, report: Report) -> list[Row]:
 async def _rotate(url: str, scale: Scale, report: Report) -> dict[str, float]:
     settings = load_settings(store=url)  # this reads the environment, so you can try values of LIVE_ROTATION_STEP
     client = connect(url, settings)
-    state = BoardState(client, make_board(BoardChoice(id="posts", clock="event")), settings)
+    state = BoardState(client, make_board(Choices(id="posts", clock="event")), settings)
     writer, rotator = BoardWriter(state), TimedRotator(state)
     try:
         before = await _used_memory(client)
@@ -171,7 +173,6 @@ def _script_times(url: str) -> list[float]:
 
 
 def _quantiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    """Return some quantiles in milliseconds by their names."""
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     return {f"{name}_{at}": quantile(seconds, share) * 1000 for at, share in shares.items()}
 

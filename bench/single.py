@@ -84,7 +84,6 @@ def _goal(name: str) -> str:
 
 
 def _cost(mid: _Round, name: str) -> str:
-    """Return the cost of an event on a peer, in total and by process."""
     processes = _processes(mid, name)
     parts = " + ".join(f"{process.removeprefix(f'{name}_')} {mid[process]:.0f}" for process in processes)
     return f"{_PEERS[name][0]}: {1e6 / total(mid, processes):,.0f}/CPU s ({parts} µs)"

@@ -76,7 +76,6 @@ def _storm(board: Board, swarm: Swarm, scale: Scale) -> dict[str, float]:
 
 
 def _scripts(store: Server) -> int:
-    """Return the number of scripts that the store has run."""
     with redis.Redis(unix_socket_path=store.address) as client:
         counts = client.info("commandstats")
     return sum(int(count["calls"]) for name, count in counts.items() if name.startswith(_SCRIPTS))

@@ -130,11 +130,7 @@ def room_for(viewers: int) -> int:
 
 
 def need_files(viewers: int) -> None:
-    """Check that a process may open so many sockets.
-
-    Raises:
-        BenchError: it may not.
-    """
+    """Check that a process may open so many sockets."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < viewers + _SPARE_FILES:
         raise BenchError(f"{viewers:,} viewers need as many open files; the limit is {soft:,}")

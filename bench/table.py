@@ -45,8 +45,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     journal_bodies: int = 200
     past_events: int = 200_000
     past_requests: int = 20
-    rebuild_events: int = 1_000_000
-    resent: int = 10_000
+    recover_events: int = 1_000_000
+    lost: int = 10_000
     busy_boards: int = 2_500
     busy_seconds: float = 15.0
 
@@ -56,7 +56,7 @@ QUICK = Scale(
     read_requests=1_000, keys=20_000, members=60_000, idle_seconds=2.0, idle_watch=2.0,
     viewers=200, fan_seconds=1.5, idle_viewers=600, crowd=600, crowd_seconds=2.0, boards=40, unwatched_boards=200,
     definitions=20, likes_a_second=200, load_seconds=3, journal_bodies=30, past_events=20_000, past_requests=3,
-    rebuild_events=50_000, resent=200, busy_boards=100, busy_seconds=2.0,
+    recover_events=50_000, lost=200, busy_boards=100, busy_seconds=2.0,
 )  # fmt: skip
 
 
@@ -82,10 +82,7 @@ def total(figures: Mapping[str, float], names: Iterable[str]) -> float:
 
 
 def median_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], against: Sequence[str]) -> float:
-    """Return the median of the ratios.
-
-    The two figures of a ratio are measured one right after the other, under equal conditions.
-    """
+    """Return the median of the ratios of two figures that are measured one right after the other."""
     return median(total(figures, ours) / total(figures, against) for figures in rounds)
 
 

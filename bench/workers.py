@@ -15,7 +15,8 @@ from bench.processes import BenchError, add_api_key, descendants_of, module_serv
 from bench.swarm import Delivery, Programs, built, need_files, not_built, pin, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, quantile
 from bench.watched import EVENTS, PATH, RATE, likes_of_top, settle
-from live.settings import as_environment, load_settings
+from live.settings import load_settings
+from tests.harness.settings import as_environment
 
 _WORKERS: Final = 4
 _WARMUP: Final = 5  # boards to create before the measurement, while workers may still start

@@ -42,19 +42,8 @@ PHOTOS: Final = (
 )  # fmt: skip
 SONGS: Final = ("Paper Boats", "Night Bus", "Salt and Iron", "Hello, Hollow", "Ten Lanterns", "The Slow Dance")
 CLIMBERS: Final = (
-    "Ada",
-    "Grace",
-    "Edsger",
-    "Karen",
-    "Tim",
-    "Margaret",
-    "Alan",
-    "Radia",
-    "Ken",
-    "Barbara",
-    "Hedy",
-    "Linus",
-)
+    "Ada", "Grace", "Edsger", "Karen", "Tim", "Margaret", "Alan", "Radia", "Ken", "Barbara", "Hedy", "Linus",
+)  # fmt: skip
 BOARDS: Final[dict[str, dict[str, Any]]] = {
     "photos": {"title": "Photos of the day", "types": ["photo"]},
     "everything": {"title": "Posts and photos", "union": ["posts", "photos"]},
@@ -66,6 +55,7 @@ BOARDS: Final[dict[str, dict[str, Any]]] = {
 CONTEST: Final = "song"
 
 _PAUSE: Final = 0.15  # seconds between two rounds
+_NO_BOARD: Final = 10.0  # seconds between two looks for a board
 _WAIT: Final = 1.0  # seconds between two checks whether another process still sends sample events
 _RECONSIDER: Final = 40  # rounds after which another member becomes a favourite
 _BURST: Final = 30  # rounds that a burst lasts, about five seconds
@@ -83,10 +73,7 @@ _PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")
 
 
 class Crowd:
-    """Chooses members at random. The popularity of each member changes, so that members overtake each other.
-
-    Now and then, one member receives a burst of likes.
-    """
+    """Chooses members at random. Their popularity changes, with bursts of likes, so that they overtake each other."""
 
     def __init__(self, members: Sequence[str], chance: random.Random) -> None:
         self._members = members
@@ -125,14 +112,17 @@ class Demo:
         self._closes: datetime | None = None
         self._until: datetime | None = None
 
-    async def run(self, board: str, *, is_alone: bool) -> None:
-        """Send about twenty likes per second to a board.
+    async def run(self, *, is_alone: bool) -> None:
+        """Send about twenty likes per second to the default board, or else to the first board that takes them.
 
-        If the board `is_alone`, make boards of other kinds, and send events to them too.
+        If there is no boards file, `is_alone`, make boards of other kinds, and send events to them too.
 
         An empty board first gets the likes of a day.
         """
         has_boards = False
+        while (board := self._board()) is None:
+            log.warning("the demo needs a board with the server's clock, and there is none")
+            await asyncio.sleep(_NO_BOARD)
         while True:
             is_held = False
             with suppress(StoreUnavailableError):
@@ -152,6 +142,11 @@ class Demo:
             events = [*self._likes_for(board), *(self._others() if is_alone and has_boards else ())]
             await asyncio.gather(*(self._send(event) for event in events))
             await asyncio.sleep(_PAUSE)
+
+    def _board(self) -> str | None:
+        by_id = self._registry.boards.by_id
+        fit = [name for name, board in by_id.items() if board.clock == "server" and not board.union]
+        return DEFAULT_BOARD.id if DEFAULT_BOARD.id in fit else next(iter(fit), None)
 
     async def _make_boards(self) -> None:
         for board, choices in BOARDS.items():
@@ -227,10 +222,7 @@ class Demo:
 
 
 def make_history(now: float, members: Sequence[str] = POSTS) -> list[Entry]:
-    """Make one entry with likes for each member and each of the last 24 hours.
-
-    Each member has its own popularity, and its own time of the day with the most likes.
-    """
+    """Make entries with likes for each member and hour of a day, by its own popularity and its own busiest time."""
     entries = []
     for post in members:
         chance = random.Random(post)  # noqa: S311 - the same in every process

@@ -34,6 +34,8 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "correction_refused": ProblemType(409, "The board refuses this correction"),
     "too_many_members": ProblemType(409, "There is no room for more members"),
     "record_invalid": ProblemType(422, "The member or its metadata is invalid"),
+    "event_not_found": ProblemType(404, "The board has not counted this event"),
+    "event_kept": ProblemType(409, "The board can't take the event back"),
     "record_not_found": ProblemType(404, "The member is not on the board"),
     "item_not_found": ProblemType(404, "The member has no item"),
     "period_not_found": ProblemType(404, "The period is not kept"),
@@ -50,7 +52,6 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "too_many_items": ProblemType(409, "The server has its maximum number of items"),
     "board_fixed": ProblemType(409, "The stored data rules out this change"),
     "too_many_boards": ProblemType(409, "The server has its maximum number of boards"),
-    "board_in_file": ProblemType(409, "The board is defined in the boards file"),
     "body_too_large": ProblemType(413, "The body is too large"),
     "too_many_events": ProblemType(413, "The body contains too many events"),
     "unsupported_media_type": ProblemType(415, "The media type or encoding of the body is not supported"),
@@ -72,13 +73,12 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
 
 EPOCH_LOST_DETAIL: Final = (
     "the store lost data of the board, or of all boards. Nothing was counted, and nothing counts until an operator "
-    "restores or rebuilds the data, or accepts the loss with `live serve --accept-loss`. The server's log says what is "
-    "lost"
+    "restores the data, or runs `live recover`. The server's log says what is lost"
 )
 
 REFUSALS: Final[Mapping[str, str]] = {
     "event_invalid": "the event does not have the documented form",
-    "key_invalid": "the key is empty, too long, not in NFC, or contains control or format characters",
+    "key_invalid": "the key is empty, too long, not in NFC, `.`, `..`, or contains control or format characters",
     "board_forbidden": "the API key does not include this board",
     "board_unknown": "the event names a board that does not exist",
     "board_is_union": "the board is a union; post to the boards that it adds up",
@@ -132,6 +132,7 @@ class Close(NamedTuple):
 SHUTTING_DOWN: Final = 3001
 SLOW: Final = 3008
 FAILED: Final = 3009
+REPLACED: Final = 3010
 BAD_REQUEST: Final = 3501
 BOARD_DELETED: Final = 3502
 TOKEN_EXPIRED: Final = 3503
@@ -140,6 +141,7 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
     SHUTTING_DOWN: Close("the server is shutting down", reconnect=True),
     SLOW: Close("too slow", reconnect=True),
     FAILED: Close("the delay failed", reconnect=True),
+    REPLACED: Close("another client needs the place", reconnect=True),
     BAD_REQUEST: Close("bad request", reconnect=False),
     BOARD_DELETED: Close("board deleted", reconnect=False),
     TOKEN_EXPIRED: Close("token expired", reconnect=False),
@@ -172,7 +174,7 @@ class ProblemError(Exception):
 class StoreUnavailableError(Exception):
     """The store is unavailable. If `unknown` is true, it may have executed the last command.
 
-    `public` is the reason as everyone may see it, for example without addresses. By default, it is the whole reason.
+    `public` is the reason as everyone may see it, for example without addresses; by default the whole reason.
     """
 
     def __init__(self, reason: str, *, unknown: bool = False, public: str | None = None) -> None:

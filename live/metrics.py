@@ -88,7 +88,11 @@ RANGE_LEFT: Final = _gauge(
     "board",
 )
 FRAMES_SENT: Final = _counter("live_frames_sent", "Messages sent to viewers, by type", "type")
-SLOW_VIEWERS: Final = _counter("live_slow_viewers", "Viewers disconnected because they read too slowly")
+DROPPED_VIEWERS: Final = _counter(
+    "live_dropped_viewers",
+    "Viewers disconnected because they read too slowly, or because a client with fewer viewers needed the place",
+    "reason",
+)
 STORE_STALE: Final = _gauge("live_store_stale", "1 while the server of a watched board is unreachable", "livemax")
 DISK_USED: Final = _gauge(
     "live_disk_used_ratio", "Share of the disk of the data directory that is used, from 0 to 1 (full)", "livemax"

@@ -6,10 +6,10 @@ const EVERY = 5000; // milliseconds between two updates of the live parts
 const REST = 400; // milliseconds from the last input in a form to the update of its preview
 
 /** @param {string} parts @param {RequestInit} how */
-async function replace(parts, how) {
-  const answer = await fetch(location.pathname + location.search, { cache: "no-store", ...how });
-  if (!answer.headers.get("content-type")?.startsWith("text/html")) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+async function update(parts, how) {
+  const answer = await fetch(location.pathname + location.search, { cache: "no-store", ...how }).catch(() => null);
+  if (!answer?.headers.get("content-type")?.startsWith("text/html")) return; // the server may be away for a moment
+  const fresh = new DOMParser().parseFromString(await answer.text().catch(() => ""), "text/html");
   for (const part of document.querySelectorAll(parts)) {
     const found = fresh.getElementById(part.id);
     if (found === null || part.contains(document.activeElement) || part.innerHTML === found.innerHTML) continue;
@@ -17,14 +17,9 @@ async function replace(parts, how) {
   }
 }
 
-/** @param {string} parts @param {RequestInit} [how] */
-function update(parts, how = {}) {
-  replace(parts, how).catch(() => {}); // the server may be away for a moment
-}
-
 if (document.querySelector("[data-live]") !== null) {
   setInterval(() => {
-    if (!document.hidden) update("[data-live]", { headers: { "X-Refresh": "1" } });
+    if (!document.hidden) void update("[data-live]", { headers: { "X-Refresh": "1" } });
   }, EVERY);
 }
 
@@ -36,7 +31,7 @@ for (const form of /** @type {NodeListOf<HTMLFormElement>} */ (document.querySel
       const answers = new URLSearchParams();
       for (const [name, value] of new FormData(form)) answers.append(name, String(value));
       answers.set("act", "preview");
-      update(String(form.dataset.preview), { method: "POST", body: answers });
+      void update(String(form.dataset.preview), { method: "POST", body: answers });
     }, REST);
   });
 }

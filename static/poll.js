@@ -1,5 +1,6 @@
-// @ts-check
 /** Repeats requests for data that changes seldom, such as the ranks from which movement is measured. */
+import { momentWords } from "./client/words.js";
+/** @import { LiveBoard } from "./client/live-board.js" */
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number | null>,
@@ -12,83 +13,61 @@ const STEP = 5 * MINUTE;
 const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
 export const SOON = 5_000; // milliseconds between two checks whether a hidden page is shown again; also the shortest pause between two requests for sparklines
 
-/**
- * Milliseconds until the next request for the baseline: until the next full five minutes, or a minute if there is none
- * yet.
- *
- * @param {Baseline} baseline
- * @param {number} now
- */
+/** Until the next full five minutes, or a minute without a baseline. @param {Baseline} baseline @param {number} now */
 export function baselinePause({ since }, now) {
   return since === null ? MINUTE : STEP - (now % STEP);
 }
 
-/** The ranks of members in a baseline. */
-export class Ranks {
-  /** @param {Pick<Baseline, "ranks" | "complete">} baseline */
-  constructor({ ranks, complete }) {
-    this.ranks = new Map(Object.entries(ranks));
-    this.complete = complete;
-  }
-
-  /** @param {string} key */
-  knows(key) {
-    return this.complete || this.ranks.has(key);
-  }
-
-  /**
-   * The rank of a member then; undefined if it had no record. If the baseline does not know it, the rank is as now, so
-   * that no movement is shown.
-   *
-   * @param {string} key
-   * @param {number} now its present rank
-   */
-  before(key, now) {
-    return this.knows(key) ? (this.ranks.get(key) ?? undefined) : now;
-  }
+/** Whether a baseline belongs to the epoch and period of a board. @param {Baseline} baseline @param {import("./client/live-board.js").Snapshot} board */
+export function applies({ since, epoch, period }, board) {
+  return since !== null && epoch === board.epoch && period === (board.period ?? null);
 }
 
-/** Repeats a request. `take` chooses the pause from each answer. Nothing is requested while the page is hidden. */
-export class Poll {
-  #timer = 0;
-  #asked = 0; // how many requests were made; only the answer to the last request counts
+/** The rank of a member in a baseline; undefined without a record. @param {Pick<Baseline, "ranks" | "complete">} baseline @param {string} key @param {number} now its rank now, as which one counts that the baseline does not know */
+export function rankBefore({ ranks, complete }, key, now) {
+  return complete || key in ranks ? (ranks[key] ?? undefined) : now;
+}
 
-  /**
-   * @param {() => string} address
-   * @param {(answer: any) => number} take returns the pause in milliseconds
-   * @param {number} [pause] before the first request
-   */
-  constructor(address, take, pause = 0) {
-    this.address = address;
-    this.take = take;
-    this.#wait(pause);
-  }
+/** When a baseline was taken, in words. @param {Baseline} baseline @param {LiveBoard} board */
+export function sinceWords({ since }, board) {
+  const time = Date.parse(since ?? "");
+  return momentWords(time - (time % MINUTE), board.now());
+}
 
-  /** @param {number} pause */
-  #wait(pause) {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.ask(), pause + Math.random() * SPREAD);
-  }
+/** Repeat the request for the baseline of a board. @param {string} address @param {LiveBoard} board @param {(baseline: Baseline) => void} take */
+export function startBaseline(address, board, take) {
+  return startPoll(`${address}/baseline`, (baseline) => {
+    for (const part of [baseline.ranks, baseline.scores]) Object.setPrototypeOf(part, null); // members may have any name
+    take(baseline);
+    return baselinePause(baseline, board.now());
+  });
+}
 
-  /** Request soon, after a random pause, because many pages may do so at the same time. */
-  hasten() {
-    this.#wait(0);
-  }
-
-  /** Request now. */
-  async ask() {
-    clearTimeout(this.#timer);
-    if (document.hidden) return this.#wait(SOON);
-    const number = (this.#asked += 1);
-    let pause = MINUTE;
+/**
+ * Repeat a request, except while the page is hidden. Returns a function that requests soon, after a random pause.
+ * @param {string} address @param {(answer: any) => number} take returns the next pause @param {number} [pause] the first
+ */
+export function startPoll(address, take, pause = 0) {
+  let timer = 0;
+  let asked = 0; // how many requests were made; only the answer to the last request counts
+  const wait = (/** @type {number} */ time) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => void ask(), time + Math.random() * SPREAD); // many pages may ask at the same time
+  };
+  const ask = async () => {
+    if (document.hidden) return wait(SOON);
+    const number = (asked += 1);
+    let next = MINUTE;
     try {
-      const response = await fetch(this.address());
+      const response = await fetch(address);
       const answer = await response.json();
-      if (number !== this.#asked || answer.code === "board_not_found") return;
-      if (response.ok) pause = this.take(answer);
+      if (number !== asked || answer.code === "board_not_found") return;
+      if (response.ok) next = take(answer);
     } catch {
       // if there is no network, the state of the board's connection says so
     }
-    if (number === this.#asked) this.#wait(pause);
-  }
+    if (number === asked) wait(next);
+  };
+  wait(pause);
+  return () => wait(0);
 }

@@ -1,27 +1,17 @@
-// @ts-check
 /** The page of one record. Rank, score and the gaps to its neighbours are live. The charts are loaded later. */
-import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
-import { grouped, nameWords, placeWords, plain, translate } from "./client/words.js";
-import { loadLater, whenWritten, write } from "./page.js";
-import { showLocalTimes } from "./times.js";
-import { StatusView } from "./status.js";
-
-const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
+import { whenWritten, write } from "./client/dom.js";
+import { grouped, nameWords, plain, translate } from "./client/row-words.js";
+import { loadLater } from "./page.js";
 
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
 const { board: id = "", root = "", key = "" } = section.dataset;
 /** @param {string} name */
 const part = (name) => /** @type {HTMLElement} */ (document.getElementById(name));
-const announcer = new Announcer(part("announcer"));
 const values = /** @type {NodeListOf<HTMLElement>} */ (section.querySelectorAll(".value"));
 
 const board = new LiveBoard(location.origin + root, id, { limit: 1, key, around: 1 });
-showLocalTimes(board.now());
 const scores = { writing: plain };
-const status = new StatusView(board, section, { status: part("connection"), retry: part("retry"), announce: announcer.announce });
-let rankTimer = 0;
-let announced = Number(part("rank").textContent?.replace(/\D/g, ""));
 let isAsked = false; // whether the figures are written in the next frame
 
 function showFigures() {
@@ -44,12 +34,8 @@ function showFigures() {
   showGap(part("behind"), own, own && around.records[at + 1], "+");
 }
 
-/**
- * @param {HTMLElement} figure
- * @param {import("./client/state.js").BoardRecord | undefined} own
- * @param {import("./client/state.js").BoardRecord | undefined} other the record before or after
- * @param {string} sign
- */
+/** @typedef {import("./client/state.js").BoardRecord | undefined} Known */
+/** @param {HTMLElement} figure @param {Known} own @param {Known} other the record before or after @param {string} sign */
 function showGap(figure, own, other, sign) {
   figure.hidden = !own || !other;
   if (!own || !other) return;
@@ -68,17 +54,8 @@ function showGap(figure, own, other, sign) {
 }
 
 loadLater(board, () => import("./chart.js"), ({ start }) => start(board, `${root}v1/boards/${id}`));
-board.on("state", () => status.show());
 board.on("change", ({ around }) => {
-  if (!around) return;
-  if (!isAsked) requestAnimationFrame(showFigures);
-  isAsked = true;
-  clearTimeout(rankTimer);
-  const { rank } = around;
-  if (rank === null || rank === announced) return;
-  rankTimer = setTimeout(() => {
-    announced = rank;
-    announcer.announce(placeWords(rank, null)[0]);
-  }, RANK_REST);
+  if (around && !isAsked) requestAnimationFrame(showFigures);
+  isAsked ||= around !== null;
 });
 whenWritten(section, scores, () => board.start());

@@ -1,4 +1,3 @@
-// @ts-check
 /** Sets the scale of an overlay and the size of the rows on a wall. Reports the height of a frame to the page around it. */
 const root = document.documentElement;
 const MANY = 7; // rows of a result; below the steps, more of them stand in two columns
@@ -14,11 +13,7 @@ if (parent !== window) {
 }
 if (root.dataset.surface === "wall") for (const section of document.querySelectorAll("section[data-board]")) fill(/** @type {HTMLElement} */ (section));
 
-/**
- * Let the rows of a board share its height. The texts of a row follow its height, unless the numbers need more room.
- *
- * @param {HTMLElement} section
- */
+/** Rows share the height. Their texts follow it, unless the numbers need more room. @param {HTMLElement} section */
 function fill(section) {
   const area = /** @type {HTMLElement} */ (section.querySelector(".cols > div")); // of the rows
   const frame = /** @type {HTMLElement} */ (section.querySelector(".frame"));

@@ -1,23 +1,22 @@
-// @ts-check
 /** The controls of a board's page: pause, find, speed, follow, share. */
-import { say } from "./client/stories.js";
+import { translate } from "./client/words.js";
 import { startFind } from "./find.js";
-import { pinOf, setPin } from "./page.js";
+import { keep, kept, pinName } from "./page.js";
 
 /** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
 
-/**
- * @param {string} selector
- * @returns {any}
- */
+/** @param {string} selector @returns {any} */
 const find = (selector) => document.querySelector(selector);
 
-/**
- * @param {Shown[]} shown
- * @param {(text: string) => void} announce
- */
+/** @param {Shown[]} shown @param {(text: string) => void} announce */
 export function startTools(shown, announce) {
-  startPause(shown);
+  const pause = find("#pause");
+  const toggle = () => {
+    const pauses = pause.getAttribute("aria-pressed") === "false";
+    pause.setAttribute("aria-pressed", String(pauses));
+    for (const { board } of shown) pauses ? board.pause() : board.resume();
+  };
+  pause.addEventListener("click", toggle);
   startFind(shown, announce);
   startShare(announce);
   startFollow();
@@ -26,27 +25,15 @@ export function startTools(shown, announce) {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
   addEventListener("keydown", (event) => {
-    if (event.key !== "/" || isTyping(event)) return;
+    if (isTyping(event)) return;
+    if (event.key === "p") toggle();
+    if (event.key !== "/") return;
     event.preventDefault();
     find("#search").hidden = false;
     find("#find").focus();
   });
   find("#tools").hidden = false;
   find("#tools").inert = false;
-}
-
-/** @param {Shown[]} shown */
-function startPause(shown) {
-  const button = find("#pause");
-  const toggle = () => {
-    const pauses = button.getAttribute("aria-pressed") === "false";
-    button.setAttribute("aria-pressed", String(pauses));
-    for (const { board } of shown) pauses ? board.pause() : board.resume();
-  };
-  button.addEventListener("click", toggle);
-  addEventListener("keydown", (event) => {
-    if (event.key === "p" && !isTyping(event)) toggle();
-  });
 }
 
 /** Let the menu close on Escape, which returns the focus to its button, and on a press anywhere else. */
@@ -68,9 +55,9 @@ function startFollow() {
   const form = find("#follow");
   if (!form) return;
   const { board = "" } = form.closest("section").dataset;
-  if (pinOf(board) !== undefined) find("#unfollow").hidden = false;
-  form.addEventListener("submit", () => setPin(board, form.elements.key.value));
-  find("#unfollow").addEventListener("click", () => setPin(board));
+  if (kept(pinName(board)) !== null) find("#unfollow").hidden = false;
+  form.addEventListener("submit", () => keep(pinName(board), form.elements.key.value));
+  find("#unfollow").addEventListener("click", () => keep(pinName(board), null));
 }
 
 /** @param {(text: string) => void} announce */
@@ -83,9 +70,9 @@ function startShare(announce) {
       field.select?.();
       try {
         await navigator.clipboard.writeText(field.value ?? field.textContent);
-        showResult(say("copied"));
+        showResult(translate("copied"));
       } catch {
-        showResult(say("not_copied")); // without permission or HTTPS, the text is only selected
+        showResult(translate("not_copied")); // without permission or HTTPS, the text is only selected
       }
     });
   }

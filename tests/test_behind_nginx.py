@@ -17,9 +17,8 @@ import pytest
 from playwright.async_api import Request
 from websockets.asyncio.client import connect
 
-from live.domain.board import Board
 from tests.harness.admin import Administrator, add_key, trail_of
-from tests.harness.boards import rolling_board
+from tests.harness.boards import built, rolling_board
 from tests.harness.browser import CHROMIUM, launched, rows, until_first, until_live, until_loaded
 from tests.harness.nginx import DOCUMENTED, NGINX, TRUSTED, behind_nginx, nginx
 from tests.harness.producer import post
@@ -110,7 +109,7 @@ async def test_a_proxy_may_sign_people_in(valkey_url: str, tmp_path: Path) -> No
 
     settings = fresh_settings(valkey_url, trusted_proxies=TRUSTED)
     key = await add_key(settings, "dashboard", verbs=("read",))
-    staff = Board(id="staff", title="Staff", visibility="private")
+    staff = built(id="staff", title="Staff", visibility="private")
     async with run_server(settings, [staff]) as server, await asyncio.start_server(answer, "127.0.0.1", 0) as service:
         port = service.sockets[0].getsockname()[1]
         lines = recipe.replace("dashboard.THE-SECRET", key).replace("127.0.0.1:4180", f"127.0.0.1:{port}")

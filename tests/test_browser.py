@@ -13,8 +13,7 @@ from playwright.async_api import Page
 
 from live.domain.board_file import parse_boards
 from live.domain.ranking import Ranks, Record, apply, diff, with_ranks
-from live.fanout.frames import Update
-from live.settings import Duration
+from live.domain.views import Update
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, rows, until_first, until_live
 from tests.harness.network import free_port
@@ -257,7 +256,7 @@ async def test_the_script_and_the_server_apply_messages_alike(valkey_url: str, r
 async def test_many_pages_show_the_same(valkey_url: str) -> None:
     """Three pages of one board finally show the records of the API, row by row."""
     chance = random.Random(9)
-    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.03))
+    settings = fresh_settings(valkey_url, conflation_interval=0.03)
     async with (
         run_server(settings, [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,

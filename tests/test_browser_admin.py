@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Page
 
 from live.settings import Settings, TokenSecret
-from live.web.services import assets
+from live.web.parts import assets
 from tests.harness.admin import add_key
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser

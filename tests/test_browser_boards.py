@@ -122,7 +122,7 @@ async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> 
             """async ([names, scores]) => {
             const own = document.querySelector('script[type=module]').src;
             const words = await import(own.replace('en/board', 'client/words'));
-            const { trendPoints } = await import(own.replace('en/board', 'sparkline'));
+            const { trendPoints } = await import(own.replace('en/board', 'trends'));
             const { barWidth, gapWords, moveWords, nameWords } = words;
             const records = scores.map((score, i) => ({ score, rank: i + 1 }));
             return [names.map((name) => nameWords(name)),

@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, WebSocket
+from playwright.async_api import Page, Route, WebSocket
 
 from live.domain.board_file import parse_boards
 from tests.harness.boards import rolling_board
@@ -208,6 +208,48 @@ async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, 
     await until_text(page, "live-board [part=body] tr:nth-child(3)", "b")
     assert await page.text_content("live-board .me bdi") == "b"
     assert await page.evaluate(look) == ["rgb(4, 5, 6)", "rgb(1, 2, 3)"]
+
+
+async def test_an_element_that_leaves_the_page_leaves_no_work_behind(
+    foreign: tuple[Page, httpx.AsyncClient],
+) -> None:
+    """After the element has left, the page draws nothing for it and asks for no titles, even if none ever came."""
+    page, _ = foreign
+    asked: list[str] = []
+
+    async def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        await route.fulfill(body="no JSON")
+
+    await page.route("**/v1/items?*", answer)
+    await page.clock.install()
+    await page.goto(page.url.replace("favicon.ico", "element.html"))
+    await until_text(page, "live-board [part=body] tr:nth-child(2)", "b")
+    await page.evaluate("() => document.querySelector('live-board').setAttribute('limit', '1')")
+    await page.wait_for_function(
+        "() => document.querySelector('live-board').shadowRoot.querySelectorAll('[part=body] tr').length === 1",
+        timeout=PATIENCE,
+    )
+    await page.evaluate(
+        """() => {
+            const request = requestAnimationFrame;
+            window.draws = 0;
+            window.requestAnimationFrame = (work) => { draws++; return request(work); };
+        }"""
+    )
+    await page.clock.fast_forward(3_000)
+    before = await page.evaluate("draws")
+    await page.evaluate("() => dispatchEvent(new Event('scroll'))")
+    await page.clock.fast_forward(1_000)
+    assert await page.evaluate("draws") == before + 1  # only the present table draws
+    assert asked
+    await page.evaluate("() => document.querySelector('live-board').remove()")
+    await page.clock.fast_forward(3_000)
+    before, asked_before = await page.evaluate("draws"), len(asked)
+    await page.evaluate("() => dispatchEvent(new Event('scroll'))")
+    await page.clock.fast_forward(15_000)
+    await page.clock.fast_forward(15_000)
+    assert (await page.evaluate("draws"), len(asked)) == (before, asked_before)
 
 
 async def test_no_style_reaches_the_element_or_leaves_it(

@@ -6,10 +6,20 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import msgspec
 from playwright.async_api import Page
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, open_menu, until_first, until_live, until_loaded
+from tests.harness.browser import (
+    IN_BROWSER,
+    PATIENCE,
+    board_in_browser,
+    browser,
+    open_menu,
+    until_first,
+    until_live,
+    until_loaded,
+)
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -162,3 +172,15 @@ async def test_the_menu_closes_and_the_first_row_is_near_on_a_phone(valkey_url: 
         await page.wait_for_selector("[data-rows=compact]", timeout=PATIENCE)
         height = "[...document.querySelectorAll('#records tr')].map(row => row.offsetHeight)"
         assert await page.evaluate(height) == [36, 36]
+
+
+async def test_the_title_of_the_page_names_one_leader(valkey_url: str) -> None:
+    """It begins with the leader, also if a member or the product has the title of the board in its name."""
+    board = msgspec.structs.replace(rolling_board(), title="Live")
+    async with board_in_browser(valkey_url, {"key": "Live Red"}, board=board) as (page, producer):
+        await until_live(page)
+        await until_loaded(page)
+        for leader, amount in (("Live Blue", 10), ("Live Red", 20), ("Live Blue", 40)):
+            await post(producer, {"key": leader, "amount": amount})
+            expected = f"{leader} leads · Live · Live Board"
+            await page.wait_for_function("text => document.title === text", arg=expected, timeout=PATIENCE)

@@ -18,8 +18,8 @@ pytestmark = IN_BROWSER
 
 SMALL: Any = {"width": 320, "height": 500}
 CARD = "[data-board={}] .connection[data-state={}]"
-ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] li`)].map(
-    row => [row.value, row.querySelector("bdi").textContent, row.querySelector(".value").textContent])"""
+ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] tr[data-key]`)].map(
+    row => [...row.cells].map(cell => (cell.querySelector("bdi") ?? cell).textContent))"""
 LINES = """nodes => nodes.map(node => {
     const text = document.createRange();
     text.selectNodeContents(node);
@@ -45,21 +45,23 @@ async def test_cards_are_live(valkey_url: str) -> None:
         await page.wait_for_selector("[data-board=climb] [data-key=x]", timeout=PATIENCE)
         await page.wait_for_selector("[data-board=posts] [data-key='<b>']", timeout=PATIENCE)
 
-        assert await page.evaluate(ROWS, "posts") == [[1, "b", "1,202"], [2, "<b>", "5"], [3, "a", "3"]]
-        assert await page.evaluate(ROWS, "climb") == [[1, "x", "7"]]
-        assert await page.evaluate("stays === document.querySelector('[data-board=posts] li')"), (
+        assert await page.evaluate(ROWS, "posts") == [["1", "b", "1,202"], ["2", "<b>", "5"], ["3", "a", "3"]]
+        assert await page.evaluate(ROWS, "climb") == [["1", "x", "7"]]
+        assert await page.evaluate("stays === document.querySelector('[data-board=posts] tr[data-key]')"), (
             "the page made a new row instead of moving the old one"
         )
-        assert await page.text_content("[data-board=posts] [data-sum=rank-count]") == "4"
-        live = await page.inner_html("[data-board=climb] ol")
+        assert await page.text_content("#rank-count-posts") == "4"
+        live = await page.inner_html("[data-board=climb] tbody")
 
         async def is_drawn() -> bool:  # the server keeps a drawn list for a second
             return 'data-key="x"' in (await producer.get("/")).text
 
         await eventually(is_drawn)
         await page.reload()
-        loaded = await page.inner_html("[data-board=climb] ol")
-        assert "".join(loaded.split()) == "".join(live.split()), await page.inner_html("[data-board=climb]")
+        loaded = await page.inner_html("[data-board=climb] tbody")
+        assert "".join(loaded.split()) == "".join(live.replace("lead top", "top lead").split()), await page.inner_html(
+            "[data-board=climb]"
+        )
 
 
 async def test_cards_tell_what_moves(valkey_url: str) -> None:
@@ -78,7 +80,7 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
         await post(client, {"board": "other", "key": "b", "amount": 3})
         # No page has been drawn for this address, so the server draws it now.
         html = (await client.get("/?lang=en")).text
-        moves = re.findall(r'data-move="([^"]*)" data-moved="([^"]*)"><bdi>(\w)', html)
+        moves = re.findall(r'data-move="([^"]*)" data-moved="([^"]*)">\d</td><th scope="row"><bdi>(\w)', html)
         assert moves == [("▲1", "up 1", "b"), ("▼1", "down 1", "a")]
         async with browser() as chromium:
             page = await (await chromium.new_context()).new_page()
@@ -86,7 +88,7 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
                 await page.goto(f"{client.base_url}/")
             await post(client, {"board": "other", "key": "c", "amount": 99})
             await page.wait_for_selector("[data-board=other] [data-key=c] [data-move=NEW]", timeout=PATIENCE)
-            lines = await page.locator("[data-board=other] .line").all()
+            lines = await page.locator("[data-board=other] td.rank").all()
             assert [await line.get_attribute("data-move") for line in lines] == ["NEW", None, "▼2"]
             await page.set_viewport_size(SMALL)
             await post(client, {"board": "other", "key": "the longest name of them all", "amount": 1000})
@@ -143,8 +145,8 @@ async def test_the_first_page_moves_by_itself(valkey_url: str, tmp_path: Path) -
     async with browser() as chromium:
         page = await (await chromium.new_context()).new_page()
         await page.goto(server.url)
-        shown = await page.inner_text(".card ol")
+        shown = await page.inner_text(".card tbody")
         await page.wait_for_function(
-            "shown => document.querySelector('.card ol').innerText !== shown", arg=shown, timeout=PATIENCE
+            "shown => document.querySelector('.card tbody').innerText !== shown", arg=shown, timeout=PATIENCE
         )
     assert server.stop() == 0

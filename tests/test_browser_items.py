@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.async_api import Route
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_first, until_live
 from tests.harness.producer import post

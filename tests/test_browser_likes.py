@@ -223,7 +223,7 @@ async def test_a_like_that_must_wait_is_sent_again(valkey_url: str) -> None:
 
 async def test_a_like_that_must_wait_needs_no_script(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page without script says when the like is sent again, and reloads until it counts. Its button sends it too."""
-    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 1)
+    monkeypatch.setattr("live.auth.visitors.LIKE_BURST", 1)
     settings = fresh_settings(valkey_url, like_rate=1)
     async with (
         run_server(settings, [BOARD]) as url,

@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, board_in_browser
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.async_api import Page
 
-from live.domain.score_format import MINUS
+from live.domain.text import MINUS
 from tests.harness.baselines import put_baseline
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, open_menu, until_loaded

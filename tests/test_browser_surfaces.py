@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page
 from playwright.async_api import TimeoutError as SlowError
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.domain.board_file import parse_boards
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post

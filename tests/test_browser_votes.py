@@ -57,7 +57,9 @@ async def must_say(page: Page, left: str, *texts: str) -> None:
 
     async def says() -> bool:
         found = [await page.inner_text(f"button[value={key}]") for key in ("Ada", "Bo", "Cy")]
-        return (await page.inner_text("p.left"), found) == (left, list(texts))
+        pips = str(await page.get_attribute("p.left", "data-pips")).count("●")
+        of_left = pips == 0 if left == NONE_LEFT else f" {pips} of " in left
+        return (await page.inner_text("p.left"), found, of_left) == (left, list(texts), True)
 
     await eventually(says)
 
@@ -73,7 +75,7 @@ async def press(page: Page, label: str) -> None:
     await page.get_by_role("button", name=label).click()
 
 
-NONE_LEFT = "You have 0 of 1 vote left."
+NONE_LEFT = "You have used your vote."
 ONE_LEFT = "You have 1 of 1 vote left."
 CHANGE = "Change to this"
 

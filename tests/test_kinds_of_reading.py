@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from live.domain.board import Ties
 from live.domain.board_file import parse_boards
+from live.domain.choices import Ties
 from live.domain.ranking import Ranks, Record
 from live.errors import SetupError
 from tests.harness.stage import Rows, ranking, rows_of, sees, stage

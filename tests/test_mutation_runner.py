@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from live.errors import StoreUnavailableError
-from live.store.board.state import SCRIPTS
+from live.store.board.requests import SCRIPTS
 from live.store.connection import high_water
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
 

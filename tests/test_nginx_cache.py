@@ -12,9 +12,8 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from live.protocols.http.exchange import Exchange
-from live.settings import CacheTime
-from live.web.reads.fast import FastReads
+from live.protocols.exchange import Exchange
+from live.web.api.fast import FastReads
 from tests.harness.nginx import NGINX, behind_nginx
 from tests.harness.producer import post
 from tests.harness.sse import streaming
@@ -52,7 +51,7 @@ async def edge(
 
     monkeypatch.setattr(FastReads, "_begin", counted)
     switch = ("proxy_cache off;", f"proxy_cache {zone};")
-    async with behind_nginx(store, folder, switch, cache=CacheTime(1)) as (url, server):
+    async with behind_nginx(store, folder, switch, cache=1) as (url, server):
         yield Edge(url, server, asked)
 
 

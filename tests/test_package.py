@@ -17,7 +17,7 @@ import pytest
 
 from live import __version__
 from live.system.version import commit
-from live.web.http.static import ENTRIES
+from live.web.static import ENTRIES
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 

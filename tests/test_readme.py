@@ -59,7 +59,8 @@ STEPS: Final = [
     Step("curl -N", "event: sync", goes_on=True),
     Step(".venv/bin/python -m websockets", '"type":"sync"', goes_on=True),
     Step("ADMIN=", '"board":"today"'),
-    Step("ADMIN=", '"what":"frozen","board":"june"'),  # run-time boards
+    Step("ADMIN=", '"what":"frozen","board":"june"'),  # boards over HTTP
+    Step("ADMIN=", '"counts_again":true'),
     Step(". .venv/bin/activate\nlive boards", "estimate"),
     Step(". .venv/bin/activate\nKEY=", ANSWER),  # API keys
     Step(". .venv/bin/activate\nlive keys", "Revoked."),

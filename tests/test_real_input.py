@@ -11,8 +11,8 @@ import httpx
 import msgspec
 import pytest
 
-from live.domain.board import Ties
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices, Ties
 from live.domain.views import BoardPage
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
@@ -79,7 +79,7 @@ async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: st
     Ties are ordered by name, or by the time of the newest request of each member.
     """
     events = load()
-    board = make_board(BoardChoice(id="site", types=("request",), clock="event", ties=ties))
+    board = make_board(Choices(id="site", types=("request",), clock="event", ties=ties))
     async with (
         run_server(fresh_settings(valkey_url), [board]) as url,
         httpx.AsyncClient(base_url=url, timeout=180) as client,
@@ -98,7 +98,7 @@ async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str)
     slots: dict[int, list[dict[str, Any]]] = {}
     for event in load():
         slots.setdefault(seconds(event) // HOUR, []).append(event)
-    board = make_board(BoardChoice(id="site", types=("request",), clock="event", ties="key"))
+    board = make_board(Choices(id="site", types=("request",), clock="event", ties="key"))
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     sent: list[dict[str, Any]] = []
@@ -121,8 +121,8 @@ async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str)
     await store.aclose()
 
 
-async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
-    """`live send` sends the whole file, and `live audit` finds no drift after it."""
+async def test_the_commands_replay_and_check(tmp_path: Path) -> None:
+    """`live send` sends the whole file, and `live check` finds no drift after it."""
     boards = tmp_path / "boards.toml"
     boards.write_text(BOARDS, encoding="utf-8")
     settings = fresh_settings("", boards=boards, data_dir=tmp_path / "d")
@@ -131,12 +131,11 @@ async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
     replayed = await asyncio.to_thread(live, server, "send", str(REAL_INPUT), "--server", server.url, "--json")
     async with httpx.AsyncClient(base_url=server.url, timeout=180) as client:
         await compare(client, load())
-    audited = await asyncio.to_thread(live, server, "audit", "--json")
+    found = await asyncio.to_thread(live, server, "check", "--json")
 
     assert (replayed["sent"], replayed["accepted"], replayed["rejected"]) == (10_000, 10_000, {})
-    assert audited["clean"] is True
-    assert audited["boards"][0]["members"] == len(expected(load()))
-    assert audited["boards"][0]["totals"] == "ok"
+    assert found["clean"] is True
+    assert found["boards"][0]["compared"]["record"] == len(expected(load()))
     assert server.stop() == 0
 
 

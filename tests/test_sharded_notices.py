@@ -17,7 +17,7 @@ from live.domain.event import make_entry
 from live.journal.database import Database
 from live.journal.log import drainer
 from live.journal.log.drainer import Drainer
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
@@ -62,7 +62,7 @@ class Listener:
     """A client that receives the notices of all boards, and another client that adds events."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self.settings = fresh_settings(url, data_dir=folder / "data", write_deadline=Duration(30), wait_replicas=0)
+        self.settings = fresh_settings(url, data_dir=folder / "data", write_deadline=30, wait_replicas=0)
         self.ears, self.client = connect(url, self.settings), connect(url, self.settings)
         self.ledgers = {name: Ledger(self.client, rolling_board(board=name), self.settings) for name in BOARDS}
         self.received: list[Notice] = []
@@ -200,8 +200,8 @@ class Site:
             cluster.url,
             data_dir=folder,
             journal="sqlite",
-            store_timeout=Duration(0.5),
-            write_deadline=Duration(1),
+            store_timeout=0.5,
+            write_deadline=1,
             wait_replicas=0,
         )
         # The test itself only writes to servers that run, however long they take.

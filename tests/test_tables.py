@@ -9,9 +9,9 @@ import httpx
 import msgspec
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.domain.packing import SumPacking
-from live.web.pages.board import curl_of
+from live.web.pages.drawing import curl_of
 from tests.harness.board_machine import TABLE, BoardMachine
 from tests.harness.machines import run_machine, run_mutant
 from tests.harness.mutation import Mutant, must_be_caught
@@ -229,7 +229,7 @@ def focus_of(window: str) -> dict[str, object]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_every_table_matches_the_reference(window: str, volatile_store: StoreProcess, effort: int) -> None:
-    """Events, corrections, merges, hidden members, rotation and rebuilds, in any order. Some leave the bounds."""
+    """Events, corrections, merges, hidden members, rotation and loads, in any order. Some leave the bounds."""
     run_machine(lambda: BoardMachine(volatile_store, focus=focus_of(window)), examples=12 * effort, steps=30)
 
 

@@ -14,7 +14,7 @@ import pytest
 from live.auth.tickets import code_of, whole_code_of
 from live.domain.board_file import parse_boards
 from live.settings import Settings
-from live.store.board.state import SCRIPTS
+from live.store.board.requests import SCRIPTS
 from tests.harness.admin import add_key
 from tests.harness.browser import PATIENCE, browser, in_browser, until_loaded
 from tests.harness.commands import run_command

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.domain.board_file import parse_boards
 from tests.harness.board_machine import BoardMachine
 from tests.harness.machines import run_machine, run_mutant
@@ -123,7 +123,7 @@ async def test_a_team_keeps_the_time_of_its_own_solve(valkey_url: str) -> None:
 def test_every_board_with_ties_by_time_matches_the_reference(
     window: str, operator: str, volatile_store: StoreProcess, effort: int
 ) -> None:
-    """Events come out of order by up to three hours, between corrections, merges, rotation and rebuilds."""
+    """Events come out of order by up to three hours, between corrections, merges, rotation and loads."""
     focus = {"window": window, "operator": operator, "ties": "first" if len(window) % 2 else "last"}
     run_machine(lambda: BoardMachine(volatile_store, focus=focus), examples=4 * effort, steps=30)
 
@@ -155,9 +155,9 @@ MUTANTS = {
         Mutant("add", "if incr and at >= group.times[j]", "if incr and false"),
     ),
     "a lost tag is not in the journal": (
-        "forever",
+        "sliding",
         "incr",
-        Mutant("add", "local is_told = rules.operation == 'incr'", "local is_told = false"),
+        Mutant("add", "local is_told = rules.told", "local is_told = false"),
     ),
     "a hidden member keeps an old tag": (
         "forever",

@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from live.domain.board import Ties
+from live.domain.choices import Ties
 from live.domain.views import BoardPage
 from tests.harness.stage import Stage, stage, until
 

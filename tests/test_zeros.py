@@ -7,13 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from live.boards.definition import DefinitionError, read_board
+from live.boards.definitions import DefinitionError, read_board
 from live.domain.board import Board
 from live.domain.event import make_entry
-from live.store.board.audit import Auditor
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.board_machine import BoardMachine
+from tests.harness.checked import checked
 from tests.harness.machines import run_machine, run_mutant
 from tests.harness.mutation import Mutant, must_be_caught
 from tests.harness.producer import post
@@ -117,7 +117,7 @@ async def test_a_member_stays_while_a_slot_holds_it(valkey_url: str) -> None:
             await ledger.writer.add([make_entry(key, amount, hour * HOUR, None) for key, amount in events])
             while await ledger.rotator.rotate() is None:
                 pass
-            assert (await Auditor(client, "b", settings.key_prefix, lambda *_: None).audit(repair=False)).clean
+            assert (await checked(client, settings, ledger.state.board)).clean
             return [(record.member, record.score) for record in (await ledger.reader.read(10)).records]
 
         assert await at(0, ("a", 5), ("b", 5), ("c", 0)) == [("a", 5), ("b", 5), ("c", 0)]
@@ -133,7 +133,7 @@ async def test_a_member_stays_while_a_slot_holds_it(valkey_url: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_every_board_with_zeros_matches_the_reference(window: str, volatile_store: StoreProcess, effort: int) -> None:
-    """Events, corrections, merges, hidden members, rotation and rebuilds, in any order."""
+    """Events, corrections, merges, hidden members, rotation and loads, in any order."""
     focus = {"window": window, "operator": "incr", "zeros": True}
     run_machine(lambda: BoardMachine(volatile_store, focus=focus), examples=12 * effort, steps=30)
 

@@ -12,14 +12,13 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from live.auth.client import Client
-from live.auth.signed_in import SignedIn
+from live.auth.requester import Requester
+from live.auth.sessions import SignedIn
 from live.domain.producer import NO_DIGESTS, Principal, Secret, Verb, anonymous, digest_of, parse_bearer
 from live.domain.reader import NO_BOARDS, NOBODY, Reader
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
+from live.http.networks import Headers, is_loopback
 from live.metrics import KEYS_EXPIRE
-from live.network.forwarded import Headers
-from live.network.hosts import is_loopback
 from live.settings import Settings
 from live.store.connection.client import Store
 from live.store.registry.producers import ProducerStore
@@ -51,8 +50,6 @@ _NO_QUERY: Final[Mapping[str, str]] = {}
 
 
 class _Known(NamedTuple):
-    """A producer, and the digests of its secrets."""
-
     producer: Principal
     digests: tuple[bytes, ...]
 
@@ -64,31 +61,11 @@ class _Read(NamedTuple):
     next_end: float = math.inf
 
 
-class _Uses:
-    """The uses of API keys that are not recorded in the store yet.
+class _Uses(NamedTuple):
+    """The uses of API keys that are not in the store yet: digests of secrets, and refusals by a rate for each id."""
 
-    `digests` are the digests of the secrets that were used. `refused` counts, by the id of the API key, the requests
-    that a rate has refused.
-    """
-
-    def __init__(self) -> None:
-        self.digests: set[bytes] = set()
-        self.refused: Counter[str] = Counter()
-        self._noted = time.monotonic()
-
-    @property
-    def are_due(self) -> bool:
-        """Whether it is time to record the uses."""
-        return time.monotonic() >= self._noted + _NOTING
-
-    async def note(self, store: ProducerStore) -> None:
-        """Record the uses. The next call records what could not be recorded now.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
-        self._noted = time.monotonic()
-        await store.note_uses(self.digests, self.refused)
+    digests: set[bytes]
+    refused: Counter[str]
 
 
 class Authenticator:
@@ -102,14 +79,14 @@ class Authenticator:
         self.generation = 0
         self.on_revoked: Callable[[], None] = lambda: None
         self.tokens = tokens
-        self.signed_in = SignedIn(SessionStore(client, settings.key_prefix), settings, self.holder)
+        self.signed_in = SignedIn(SessionStore(client), settings, self.holder)
         self._readers: WeakValueDictionary[tuple[str, bytes], Reader] = WeakValueDictionary()
         self._settings = settings
         self._high_water = client.high_water
-        self._store = ProducerStore(client, settings.key_prefix)
+        self._store = ProducerStore(client)
         self._known: Mapping[str, _Known] = {}
         self._read = _Read()
-        self._uses = _Uses()
+        self._uses = _Uses(set(), Counter())
         self._checked = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
         self._checking = asyncio.Lock()  # otherwise the result of an older check could overwrite a newer result
@@ -118,9 +95,9 @@ class Authenticator:
         self._key_required = not settings.open and not is_loopback(settings.host)
 
     @property
-    def _fresh(self) -> float:
-        """How many seconds a check is valid: a failover may take as long as the write deadline."""
-        return self._settings.write_deadline + _SPARE
+    def _fresh_until(self) -> float:
+        """When the last check is too old. A failover may take as long as the write deadline."""
+        return self._checked + self._settings.write_deadline + _SPARE
 
     async def open(self) -> None:
         """Check the store now, and read the API keys if they have changed."""
@@ -135,7 +112,7 @@ class Authenticator:
                 reason = f"the store did not answer within {_CHECK_DEADLINE:g}s"
                 raise StoreUnavailableError(reason, public="the store does not answer") from error
             if self._high_water.lost:
-                self._change()
+                self.generation += 1
             elif registered is not None:
                 rate, records = self._settings.rate, registered.records
                 now = time.time()
@@ -151,7 +128,7 @@ class Authenticator:
                     self._high_water.require_keys()
                     self._key_required = not self._settings.open
                 self._read = _Read(registered.version, next_end)
-                self._change()
+                self.generation += 1
                 # An API key may have lost the right to read some boards.
                 for (name, digest), reader in list(self._readers.items()):
                     held = self._known.get(name)
@@ -162,20 +139,22 @@ class Authenticator:
             self._checked = started
             if self._lapse is not None:
                 self._lapse.cancel()
-            self._lapse = asyncio.get_running_loop().call_later(started + self._fresh - time.monotonic(), self._expire)
+            self._lapse = asyncio.get_running_loop().call_later(self._fresh_until - time.monotonic(), self._expire)
 
     async def run(self) -> None:
         """Check the store repeatedly, until cancelled."""
         is_away = False
+        noted = time.monotonic()
         try:
             while True:
                 fault = "can't read the API keys"
                 try:
                     await self.open()
-                    if self._uses.are_due:
+                    if time.monotonic() >= noted + _NOTING:
                         fault = "can't note the uses of API keys"
-                        await self._uses.note(self._store)
-                        self._change()  # ends remembered results, so that the next requests record their uses
+                        noted = time.monotonic()
+                        await self._store.note_uses(*self._uses)
+                        self.generation += 1  # ends remembered results, so that the next requests record their uses
                 except StoreUnavailableError as error:
                     if not is_away:
                         log.warning(fault, reason=str(error))
@@ -187,24 +166,20 @@ class Authenticator:
             if self._lapse is not None:
                 self._lapse.cancel()
 
-    def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
+    def identify(self, authorization: bytes | None, requester: Requester, verb: Verb = "post") -> Principal:
         """Find the producer whose secret is in the `Authorization` header.
 
         Without this header, return the network's anonymous producer.
 
         For a request without an API key, check that no page of another site has sent it. A request with an API key
         needs no such check, because browsers send no API keys by themselves.
-
-        Raises:
-            ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `epoch_lost`.
-            StoreUnavailableError: the last check of the store was too long ago.
         """
         if self._high_water.lost:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
-        if authorization is None and self._anonymous_may(verb, client):
-            client.require_origin()
-            return anonymous(client.network, self._settings.rate, admin=verb == "admin")
-        if time.monotonic() - self._checked >= self._fresh:
+        if authorization is None and self._anonymous_may(verb, requester):
+            requester.require_origin()
+            return anonymous(requester.network, self._settings.rate, admin=verb == "admin")
+        if time.monotonic() >= self._fresh_until:
             raise StoreUnavailableError("can't read the API keys")
         if authorization is None:
             raise ProblemError(
@@ -228,27 +203,17 @@ class Authenticator:
         """Count a request of an API key that its rate has refused."""
         self._uses.refused[producer] += 1
 
-    def authorize(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
-        """Find the producer of a request as `identify` does, and check that it may do `verb`.
-
-        Raises:
-            ProblemError: as `identify`, or `scope_forbidden`.
-            StoreUnavailableError: the API keys can't be checked now.
-        """
-        producer = self.identify(authorization, client, verb)
+    def authorize(self, authorization: bytes | None, requester: Requester, verb: Verb = "post") -> Principal:
+        """Find the producer of a request as `identify` does, and check that it may do `verb`."""
+        producer = self.identify(authorization, requester, verb)
         producer.require(verb)
         return producer
 
     def holder(self, name: str, fingerprint: str) -> Principal | None:
-        """Find the producer with the id `name`. Return None if its secret with the fingerprint is not valid any more.
-
-        Raises:
-            ProblemError: `epoch_lost`.
-            StoreUnavailableError: the last check of the store was too long ago.
-        """
+        """Find the producer with the id `name`. Return None if its secret with the fingerprint is no longer valid."""
         if self._high_water.lost:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
-        if time.monotonic() - self._checked >= self._fresh:
+        if time.monotonic() >= self._fresh_until:
             raise StoreUnavailableError("can't read the API keys")
         known = self._known.get(name)
         if known is not None:
@@ -259,7 +224,7 @@ class Authenticator:
         return None
 
     def reader_of(
-        self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY, session: Reader = NOBODY
+        self, fields: Headers, requester: Requester, query: Mapping[str, str] = _NO_QUERY, session: Reader = NOBODY
     ) -> Reader:
         """Find the reader by the header fields of a request, its query, and its `session` of the admin page.
 
@@ -278,8 +243,8 @@ class Authenticator:
             return self.token_reader(query["token"].encode())
         if session is not NOBODY:
             return session
-        if cookie is not None and client.is_own_page:
-            name = client.cookie("token", self._settings.root_path).encode() + b"="
+        if cookie is not None and requester.is_own_page:
+            name = requester.cookie("token", self._settings.root_path).encode() + b"="
             for part in cookie.split(b";"):
                 if part.strip().startswith(name):
                     return self.token_reader(part.strip().removeprefix(name))
@@ -301,7 +266,7 @@ class Authenticator:
             return self.token_reader(token[1])
         if (parsed := parse_bearer(authorization)) is None:
             return NOBODY
-        if self._high_water.lost or time.monotonic() - self._checked >= self._fresh:
+        if self._high_water.lost or time.monotonic() >= self._fresh_until:
             return _UNSURE
         name, secret = parsed
         known = self._known.get(name)
@@ -317,27 +282,23 @@ class Authenticator:
             reader = self._readers[name, digest] = Reader(opens, api_key=name)
         return reader
 
-    def needs_key(self, client: Client) -> bool:
+    def needs_key(self, requester: Requester) -> bool:
         """Tell whether a client can post only with an API key."""
-        return not self._anonymous_may("post", client)
+        return not self._anonymous_may("post", requester)
 
-    def _anonymous_may(self, verb: Verb, client: Client) -> bool:
+    def _anonymous_may(self, verb: Verb, requester: Requester) -> bool:
         required = self._key_required or self._high_water.facts.keys_required
         if not (self._settings.open or (self._read.version is not None and not required)):
             return False
         if verb == "read":
             return False
         if verb == "admin":
-            return self._settings.anonymous_admin and client.at_the_console
-        return self._settings.open or client.at_the_console
+            return self._settings.anonymous_admin and requester.at_the_console
+        return self._settings.open or requester.at_the_console
 
     def _expire(self) -> None:
-        """Admit nobody until the next check. The timer may fire a moment before the last check is too old."""
+        """Admit nobody: the timer may fire a moment before the last check is too old."""
         self._checked = float("-inf")
-        self._change()
-
-    def _change(self) -> None:
-        """Invalidate earlier results."""
         self.generation += 1
 
 

@@ -76,7 +76,6 @@ def find_ticket(secret: str, boards: Iterable[str], letters: str) -> FoundTicket
 
 
 def _decrypted(key: bytes, code: str) -> int:
-    """Undo `code_of`."""
     left, right = _read(code[:_HALF]), _read(code[_HALF:])
     for step in reversed(range(_ROUNDS)):
         left, right = (right - _mixed(key, step, left)) % _SIZE, left
@@ -101,7 +100,6 @@ def _proof(key: bytes, code: str) -> str:
 
 
 def _written(number: int, length: int) -> str:
-    """Write a number in letters."""
     letters = ""
     for _ in range(length):
         number, letter = divmod(number, len(_LETTERS))
@@ -110,7 +108,6 @@ def _written(number: int, length: int) -> str:
 
 
 def _read(letters: str) -> int:
-    """Read a number that `_written` wrote."""
     number = 0
     for letter in letters:
         number = number * len(_LETTERS) + _LETTERS.index(letter)

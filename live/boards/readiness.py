@@ -11,14 +11,12 @@ from live.domain.reader import SERVER
 from live.domain.text import counted
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
-from live.store.board.state import open_boards
 from live.store.connection.client import Store, required
 from live.store.connection.clocks import clock_fault
 from live.store.connection.pipelined import ERRORS, Word, as_unavailable
 from live.store.registry.journals import faults_of
-from live.system.disk import disk_fault
+from live.system.data_directory import disk_fault
 
 _BOARDS: Final = 16  # boards per check
 _MOST_LOST: Final = 10  # maximum number of lost boards that the answer names
@@ -44,7 +42,7 @@ class Readiness:
     def __init__(self, client: Store, settings: Settings, registry: BoardRegistry) -> None:
         self._client = client
         self._settings = settings
-        self._names = SystemKeys(settings.key_prefix)
+        self._names = client.system
         self._registry = registry
         self._next = 0  # index of the next board to check
         self._check: asyncio.Task[Faults] | None = None
@@ -54,14 +52,7 @@ class Readiness:
 
         If the store has several servers, it is enough that one of them passes. The store refuses the write if its
         memory or disk is full, or if it is a replica. A replica that this process only reads gets no write. If there
-        are many boards, each check covers some of them in turn.
-
-        Return the faults that do not make the process unready.
-
-        Raises:
-            StoreUnavailableError: the store does not answer, refuses the write, or holds definitions of boards that
-                can't be read. If the disk is full, the error says so too.
-            EpochLostError: the whole store lost data, or each of its boards.
+        are many boards, each check covers some of them in turn. Return the faults that do not make the process unready.
         """
         self._client.high_water.require_no_loss()
         if self._check is None:
@@ -69,7 +60,6 @@ class Readiness:
         return await asyncio.shield(self._check)
 
     async def _explained(self) -> Faults:
-        """Check, and add to the faults that the disk is full."""
         full = disk_fault(self._settings.data_dir)
         try:
             faults = await self._require()
@@ -97,8 +87,8 @@ class Readiness:
             self._next = first + _BOARDS
             ledgers = every[first : self._next]
             faults = Faults([], [], [])
-            # `open_boards` calls the store only for boards that are not open yet.
-            opened = await open_boards([ledger.state for ledger in ledgers])
+            # This calls the store only for boards that are not open yet.
+            opened = await asyncio.gather(*(ledger.state.open() for ledger in ledgers), return_exceptions=True)
             names, has_journal = self._names, self._settings.journal != "off"
             commands: list[tuple[str, tuple[Word, ...]]] = [*tests, *((key, ("TIME",)) for key, _ in tests)]
             commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
@@ -131,7 +121,6 @@ class Readiness:
         return faults
 
     async def _tests(self) -> list[tuple[str, tuple[Word, ...]]]:
-        """Return a test write for each server of the store."""
         servers, keys = self._client.servers, [self._names.ready()]
         with suppress(*ERRORS):  # if a server is lost, its test write fails with the reason
             count = len(await servers.primaries())
@@ -145,11 +134,7 @@ class Readiness:
         return [(key, ("SET", key, 1, "PX", _EXPIRY)) for key in keys]
 
     def _losses(self) -> list[str]:
-        """Return a sentence for each of the first boards that lost data, and a sentence that counts the other boards.
-
-        Raises:
-            EpochLostError: the whole store, or each of its boards, lost data.
-        """
+        """Return sentences about the first boards that lost data, and a sentence that counts the other boards."""
         boards, water = self._registry.boards.by_id, self._client.high_water
         if loss := water.loss_of_all(boards):
             raise EpochLostError(loss)
@@ -159,10 +144,7 @@ class Readiness:
         return sentences[:_MOST_LOST] + ([f"{counted(left, 'other board')} lost data too"] if left > 0 else [])
 
     async def _explain(self, ledger: Ledger, error: EpochLostError) -> str:
-        """Record the loss of a board, unless somebody has just deleted the board.
-
-        Return a sentence if the board is neither deleted nor recorded as lost.
-        """
+        """Record the loss of a board unless it was just deleted. Return a sentence if it is neither."""
         board = ledger.state.board.id
         meant = await self._registry.explain(board, error, SERVER)
         if isinstance(meant, ProblemError) or ledger.state.is_lost:
@@ -173,11 +155,8 @@ class Readiness:
 def _failures(replies: Sequence[object], unread: StoreUnavailableError | None) -> list[str]:
     """Return sentences about the servers that failed their test, if at least one server passed.
 
-    `unread` is the error if the definitions can't be read. If all servers passed, raise this error, because no failed
-    server explains it.
-
-    Raises:
-        StoreUnavailableError: no server passed, or the definitions can't be read.
+    `unread` says that the definitions can't be read. If all servers passed, raise it, because no failed server explains
+    it.
     """
     failed = [as_unavailable(reply) for reply in replies if isinstance(reply, Exception)]
     if len(failed) == len(replies):

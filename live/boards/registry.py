@@ -1,4 +1,4 @@
-"""The registry of the boards that a process runs. They come from the boards file and from the store.
+"""The registry of the boards that a process runs, as they are defined in the store.
 
 The registry starts and stops everything that belongs to a board. Its mappings change in place, so that a change costs
 the same with any number of boards. If you await something while you iterate over a mapping, copy the mapping first.
@@ -6,16 +6,18 @@ the same with any number of boards. If you await something while you iterate ove
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from live.boards.admin import BoardAdmin
-from live.boards.definition import DefinitionError, read_board
+from live.boards.definitions import DefinitionError, read_board
 from live.domain.board import Board, Boards
+from live.domain.limits import PrefixLimits, limits_of
 from live.domain.reader import SERVER, Gated, Reader
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.fanout.hub import Hub
@@ -60,14 +62,13 @@ class BoardRegistry:
         self._made: dict[str, Definition] = {}
         # Defined boards that can't run; the next change of definitions tries them again.
         self._skipped: dict[str, Definition] = {}
-        self._unions: set[str] = set()  # the run-time boards that are unions
-        self._version: str | None = None  # None until the definitions are read
+        self._unions: set[str] = set()  # the boards that are unions
+        # The version of the definitions that run, None until they are read, and its limits of prefixes.
+        self._running: tuple[str | None, Sequence[PrefixLimits]] = (None, ())
         self._refreshing = asyncio.Lock()
         self._questions = SingleFlight(crowd=1, pace=_ASKED_EVERY)
-        self._work = BoardWork(client, settings, hub, board_admin)
+        self._work = BoardWork(client, hub, board_admin)
         self.boards = Boards(())
-        in_file = board_admin.in_file.by_id.values()
-        self._replace((), [Ledger(client, self._decided(board), settings) for board in in_file])
 
     @property
     def events_waiting(self) -> int:
@@ -108,46 +109,41 @@ class BoardRegistry:
         """
         deadline = time.monotonic() + _KNOWN_WITHIN
         with suppress(StoreUnavailableError):
-            while not await self._work.processes.all_run(self._version or ""):
+            while not await self._work.processes.all_run(self._running[0] or ""):
                 if time.monotonic() > deadline:
                     return
                 await asyncio.sleep(_KNOWN_EVERY)
 
     async def refresh(self, *, has_changed: bool = False) -> None:
-        """Run the boards as they are defined now.
-
-        With `has_changed`, read the definitions without asking for their version.
-        """
+        """Run the boards as they are defined now. With `has_changed`, don't ask for their version first."""
         async with self._refreshing:
             definitions = self._board_admin.definitions
-            if not has_changed and self._version is not None and await definitions.version() == self._version:
+            version, before = self._running
+            if not has_changed and version is not None and await definitions.version() == version:
                 return
-            changes = await self._board_admin.known.follow(self._version)
+            changes = await self._board_admin.known.follow(version)
             if self._is_lost():  # the missing boards were lost, not deleted: they stay and refuse requests
                 return
             found: dict[str, Definition | None] = dict(self._skipped)
             if changes.is_whole:
                 found = dict.fromkeys(self._made | self._skipped)
-            await self._take_over(found | dict(changes.boards))
+            limits = self._board_admin.known.file.limits
+            await self._take_over(found | dict(changes.boards), are_limited_anew=limits != before)
             if self._is_lost():
                 return
-            self._version = changes.version
+            self._running = (changes.version, limits)
             with suppress(StoreUnavailableError):  # the next heartbeat also reports the version
                 await self._work.processes.all_run(changes.version)
 
-    def defined(self, board: str) -> Board:
-        """Return a board of this process as its file or its creator has defined it, without values from settings."""
-        in_file = self._board_admin.in_file.by_id.get(board)
-        return read_board(board, self._made[board].choices) if in_file is None else in_file
+    def defined(self, board: str) -> dict[str, Any]:
+        """Return the definition of a board of this process, without choices that have their default."""
+        return read_board(board, self._made[board].choices).definition
 
     async def ask(self) -> None:
         """Refresh before a request for an unknown board or event type is refused.
 
         Another process may have created the board a moment ago. All waiting requests share one call to the store, and
         there is at most one call in 100 ms. So requests for boards that do not exist cost the store little.
-
-        Raises:
-            EpochLostError: the store lost data.
         """
         await self._questions.call("", self.refresh)
 
@@ -156,18 +152,11 @@ class BoardRegistry:
         self._questions.join("", self.refresh, callback)
 
     async def leave(self) -> None:
-        """Tell the other processes that this process ends.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable. The other processes notice the end after a few seconds.
-        """
+        """Tell the other processes that this process ends. If the store is unavailable, they notice it later."""
         await self._work.processes.leave()
 
     async def explain(self, board: str, error: EpochLostError, reader: Reader) -> Exception:
-        """Choose the error for a board that the store does not have.
-
-        If nobody has deleted it, mark the board as lost.
-        """
+        """Choose the error for a board that the store does not have. Mark it as lost, unless somebody deleted it."""
         ledger = self.ledgers.find(board, reader)
         with suppress(StoreUnavailableError, EpochLostError):
             deleted = ledger is None or await ledger.state.is_deleted()
@@ -178,51 +167,58 @@ class BoardRegistry:
             return error
         return ProblemError("board_not_found", f"board {board} was deleted")
 
-    async def _take_over(self, found: Mapping[str, Definition | None]) -> None:
-        """Run boards as they are defined now. Stop boards that have no live definition.
+    async def _take_over(self, found: Mapping[str, Definition | None], *, are_limited_anew: bool) -> None:
+        """Run boards as they are defined now. In `found`, None means that there is no definition.
 
-        In `found`, None means that there is no definition.
+        `are_limited_anew` says that the limits of prefixes have changed.
         """
         deleted = [name for name, definition in found.items() if name in self._made and not _is_live(definition)]
-        wanted: dict[str, Definition] = {}
-        for name, definition in found.items():
-            if definition is None or not _is_live(definition) or self._made.get(name) == definition:
-                continue
-            if name in self._board_admin.in_file.by_id:
-                log.warning("ignoring a run-time board: the boards file defines its id", board=name)
-            else:
-                wanted[name] = definition
+        wanted = {
+            name: definition
+            for name, definition in found.items()
+            if definition is not None and _is_live(definition) and self._made.get(name) != definition
+        }
         fresh: list[Ledger] = []
         changed: list[Board] = []
         opened: dict[str, Ledger] = {}
-        items = list(wanted.items())
-        for first in range(0, len(items), _AT_ONCE):
-            piece = items[first : first + _AT_ONCE]
-            ledgers = await asyncio.gather(*(self._open(*item) for item in piece), return_exceptions=True)
-            for (name, _), ledger in zip(piece, ledgers, strict=True):
-                if isinstance(ledger, BaseException):
-                    raise ledger
-                if ledger is not None:
-                    opened[name] = ledger
+        limit = asyncio.Semaphore(_AT_ONCE)
+        opening = (self._open(*item, limit) for item in wanted.items())
+        ledgers = await asyncio.gather(*opening, return_exceptions=True)
+        for name, ledger in zip(wanted, ledgers, strict=True):
+            if isinstance(ledger, BaseException):
+                raise ledger
+            if ledger is not None:
+                opened[name] = ledger
         for name, ledger in opened.items():
             held, self._made[name] = self._made.get(name), wanted[name]
             if held is None or held.epoch != wanted[name].epoch:
                 fresh.append(ledger)
             else:
+                if (kept := self.ledgers.find(name, SERVER)) is not None:
+                    kept.state.redefine(ledger.state)
                 changed.append(ledger.state.board)
         self._skipped = {name: definition for name, definition in wanted.items() if name not in opened}
         for name in deleted:
             del self._made[name]
+        for name in self._made.keys() - opened.keys() if are_limited_anew else ():
+            ledger = self.ledgers.find(name, SERVER)
+            if ledger is not None and ledger.state.board.limits != self._limits_of(name):
+                made, running = self._made[name], ledger.state.board.shape
+                both = [self._board_of(name, made, choices) for choices in (made.choices, made.next or made.choices)]
+                board, other = both if both[0].shape == running else both[::-1]
+                ledger.state.rules.other = other
+                changed.append(board)
         if deleted or fresh or changed:
             self._replace(deleted, fresh, changed)
 
-    async def _open(self, name: str, definition: Definition) -> Ledger | None:
-        """Open the ledger of a defined board. Return None if the board can't run."""
+    async def _open(self, name: str, definition: Definition, limit: asyncio.Semaphore) -> Ledger | None:
         try:
-            made = read_board(name, definition.choices)
-            board = self._decided(msgspec.structs.replace(made, owner=definition.owner))
+            board = self._board_of(name, definition)
             ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
-            await ledger.state.open()
+            if definition.next is not None:
+                ledger.state.rules.other = self._board_of(name, definition, definition.next)
+            async with limit:
+                await ledger.state.open()
             # The process that changed the board may have died before this step.
             if board.frozen or definition.revision > 1:
                 await update(
@@ -232,8 +228,8 @@ class BoardRegistry:
             is_lost = False
             if isinstance(error, EpochLostError):
                 # The board has no data. If it is being deleted, finish the deletion. Otherwise its data was lost.
-                if board.idle_ttl is not None and await ledger.state.is_deleted():
-                    await self._board_admin.expire(name, definition.epoch, board.idle_ttl)
+                if board.idle_seconds is not None and await ledger.state.is_deleted():
+                    await self._board_admin.expire(name, definition.epoch, board.idle_seconds)
                 elif await self._board_admin.defined(name) == definition:
                     ledger.state.lose(error)
                     is_lost = True
@@ -241,32 +237,26 @@ class BoardRegistry:
             return ledger if is_lost else None  # a lost board refuses requests until an operator decides
         return ledger
 
-    def _decided(self, board: Board) -> Board:
-        """Apply the limits of the board's prefix, and the setting for its visibility if the definition has none."""
+    def _board_of(self, name: str, definition: Definition, choices: dict[str, Any] | None = None) -> Board:
+        """Add the limits of the prefix, and the visibility of the settings if the board has none."""
+        board = read_board(name, definition.choices if choices is None else choices)
+        board = msgspec.structs.replace(board, owner=definition.owner)
         if board.visibility is None:
             board = msgspec.structs.replace(board, visibility=self._settings.visibility)
-        limits = self._board_admin.in_file.limits_of(board.id)
+        limits = self._limits_of(name)
         if limits is None:
             return board
         members = board.max_members if limits.members is None else min(board.max_members, limits.members)
         return msgspec.structs.replace(board, limits=limits, max_members=members)
 
-    def hide(self, newer: Boards) -> None:
-        """Hide the boards of the file that are private in a newer version of it, which other processes will serve."""
-        private = {board.id for board in newer.by_id.values() if self._decided(board).is_private}
-        shown = [ledger.state.board for ledger in self.ledgers.all(SERVER) if ledger.state.board.id in private]
-        self._replace(
-            (),
-            (),
-            [msgspec.structs.replace(board, visibility="private") for board in shown if not board.is_private],
-        )
+    def _limits_of(self, board: str) -> PrefixLimits | None:
+        return limits_of(board, self._board_admin.known.file.limits)
 
     def _is_lost(self) -> bool:
-        """Tell whether the whole store lost data. This can happen during each call to the store."""
+        """Tell whether the whole store lost data, which can happen during each call."""
         return bool(self._client.high_water.lost)
 
-    def _replace(self, deleted: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
-        """Replace the running boards in one step."""
+    def _replace(self, deleted: Collection[str], fresh: Collection[Ledger], changed: Iterable[Board] = ()) -> None:
         ledgers, committers = self.ledgers, self.committers
         boards = [*(ledger.state.board for ledger in fresh), *changed]
         for name in deleted:
@@ -282,15 +272,15 @@ class BoardRegistry:
                 ledgers.put(board, kept)
                 self._work.refresh(kept)
                 self._hub.add(kept.reader)
-        started = []
         for ledger in fresh:
             name = ledger.state.board.id
             if (old := ledgers.find(name, SERVER)) is not None:
                 self._work.stop(old)
             ledgers.put(ledger.state.board, ledger)
-            committers[name] = Committer(ledger.writer, ledger.rotator, self.refresh if ledger.state.born else None)
+            committers[name] = Committer(ledger.writer, ledger.rotator, self.refresh)
             self._hub.add(ledger.reader)
-            started.append(ledger)
+            rules = ledger.state.rules
+            rules.on_change, rules.refresh = partial(self._apply_rules, ledger), self.refresh
         for board in boards:
             if board.id in self._made and self._made[board.id].parts:
                 self._unions.add(board.id)
@@ -301,13 +291,17 @@ class BoardRegistry:
             (name, part)
             for name in self._unions
             for part, epoch in self._made[name].parts.items()
-            if (part not in self._made and part not in self._board_admin.in_file.by_id)
-            or epoch != (self._made[part].epoch if part in self._made else "")
+            if part not in self._made or epoch != self._made[part].epoch
         }
-        self.boards = self.boards.changed(boards, deleted, detached)
-        for ledger in started:
+        self.boards = Boards(boards, detached, before=self.boards, deleted=deleted)
+        for ledger in fresh:
             self._work.start(ledger, committers[ledger.state.board.id])
         self.publish(self.boards)
+
+    def _apply_rules(self, ledger: Ledger) -> None:
+        board = ledger.state.board
+        if self.ledgers.find(board.id, SERVER) is ledger:
+            self._replace((), (), [board])
 
 
 def _is_live(definition: Definition | None) -> bool:
@@ -315,20 +309,17 @@ def _is_live(definition: Definition | None) -> bool:
 
 
 class BoardWork:
-    """The background work for the boards of a process: commits, rotation, baselines, and expiry.
+    """The background work: commits, rotation, baselines, expiry. A board that nobody uses costs almost nothing."""
 
-    A board that nobody uses costs almost nothing.
-    """
-
-    def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
+    def __init__(self, client: Store, hub: Hub, board_admin: BoardAdmin) -> None:
         self._hub = hub
         self._board_admin = board_admin
         self._committers: dict[str, Committer] = {}
-        self.processes = Processes(client, settings.key_prefix, self._committers.keys())
+        self.processes = Processes(client, self._committers.keys())
         self._rotation = Rotation(_ROTATION_INTERVAL, self.processes.owns)
         self._baselines = BaselineKeeper()
         self._group: asyncio.TaskGroup | None = None
-        # For each run-time board with an `idle_ttl`: the earliest time at which it can expire, by `time.monotonic`.
+        # For each board with an `idle_ttl`: the earliest time at which it can expire, by `time.monotonic`.
         self._idle_until: dict[Ledger, float] = {}
 
     def start(self, ledger: Ledger, committer: Committer) -> None:
@@ -346,7 +337,6 @@ class BoardWork:
         self._watch_use(ledger)
 
     def _watch_use(self, ledger: Ledger) -> None:
-        """Check from time to time whether a board is used, if it has an `idle_ttl`."""
         self._idle_until.pop(ledger, None)
         if ledger.state.board.idle_ttl is not None:
             self._idle_until[ledger] = 0
@@ -379,14 +369,10 @@ class BoardWork:
                         self._baselines.recheck()
 
     async def expire(self) -> None:
-        """Record that boards with viewers are in use, and delete unused boards.
-
-        Raises:
-            EpochLostError: the store lost data.
-        """
+        """Record that boards with viewers are in use, and delete unused boards."""
         for ledger, until in list(self._idle_until.items()):
             state = ledger.state
-            idle_ttl = state.board.idle_ttl
+            idle_ttl = state.board.idle_seconds
             if idle_ttl is None or ledger not in self._idle_until or state.is_lost:
                 continue  # a lost board waits for an operator, so it must not expire
             if self._hub.channels[state.board.id].viewers:

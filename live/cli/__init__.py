@@ -1,1 +1,1 @@
-"""The commands of `live`."""
+"""The commands of `live`. A `SetupError` ends a command with its message."""

@@ -1,22 +1,20 @@
-"""`live backup` and `live restore`."""
+"""`live backup` and `live restore`: copy what a server holds, and put a copy in place."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from live.cli.context import Context, command
-from live.cli.terminal import err, out
-from live.domain.board import Boards
+from live.cli.context import Context, command, err, out
 from live.domain.text import counted
 from live.errors import SetupError
 from live.journal.database import open_journal
-from live.maintenance.backup import BOARDS, back_up, check_files, read_manifest
+from live.maintenance.backup import BOARDS, back_up, check_files, clear, read_manifest, require_empty, require_prefix
+from live.maintenance.backup import restore as restore_boards
 from live.maintenance.draining import draining
-from live.maintenance.rebuild import Rebuilt
-from live.maintenance.restore import clear, require_empty, require_prefix
-from live.maintenance.restore import restore as restore_boards
+from live.maintenance.recover import Recovered
 from live.store.connection.embedded import EmbeddedStore, answers
 from live.store.registry.audit_trail import note_command
 from live.system.data_directory import make_private
@@ -34,12 +32,12 @@ async def backup(context: Context, directory: DirectoryArgument) -> None:
 
     Example: live backup /backups/2026-11-22
     """
-    settings, in_file = context.settings, context.in_file().by_id
+    settings = context.settings
     with context.progress("Copying") as show:
         async with context.store() as client, draining(client, settings) as (source, _):
-            manifest = await back_up(client, settings, in_file, source, directory, show)
+            manifest = await back_up(client, settings, source, directory, show)
             after = {"boards": len(manifest.boards), "bytes": sum(file.size for file in manifest.files)}
-            await note_command(client, context.prefix, "backed_up", after=after)
+            await note_command(client, "backed_up", after=after)
     size = sum(file.size for file in manifest.files)
     copied = {"directory": str(directory.resolve()), "bytes": size, **msgspec.to_builtins(manifest)}
     if context.report(copied):
@@ -50,7 +48,7 @@ async def backup(context: Context, directory: DirectoryArgument) -> None:
     out.print(f"{directory} has {content}.", soft_wrap=True)
 
 
-@command("store", "boards", "data_dir")
+@command("store", "data_dir")
 async def restore(
     context: Context,
     directory: DirectoryArgument,
@@ -61,8 +59,8 @@ async def restore(
 ) -> None:
     """Check a backup, and restore every board, API key and title from it into an empty data directory and store.
 
-    Stop the servers first. Every board gets a new epoch. If the command is interrupted while it rebuilds boards,
-    continue with `live rebuild`.
+    Stop the servers first. Every board gets a new epoch. If the command is interrupted while it recovers boards,
+    continue with `live recover --from journal`.
 
     Example: live restore /backups/2026-11-22 --data-dir live-data
     """
@@ -70,17 +68,9 @@ async def restore(
     require_prefix(manifest, context.settings)
     with context.progress("Checking") as show:
         check_files(directory, manifest, show)
-    own = directory / BOARDS
-    if context.settings.boards is None and own.exists():
-        context.settings = msgspec.structs.replace(context.settings, boards=own)
-    try:
-        # A mistake in the boards file must be found before any file is moved.
-        in_file = context.in_file()
-    except SetupError as error:
-        raise SetupError(f"{error}\nNothing was restored. To use another boards file, add --boards") from None
     with context.progress("Restoring") as show:
-        done, aside = await _restore(context, in_file, directory, show, force=force)
-    boards_file = context.settings.boards
+        done, aside = await _restore(context, directory, show, force=force)
+    boards_file = directory / BOARDS if (directory / BOARDS).exists() else None
     paths = {"set_aside": aside, "boards_file": boards_file}
     moved = {name: None if path is None else str(path) for name, path in paths.items()}
     if context.report({"boards": done, **moved}):
@@ -89,26 +79,26 @@ async def restore(
         out.print(f"{one.board} is at offset {one.offset:,} with {counted(one.members, 'member')} (epoch {one.epoch})")
     if aside is not None:
         out.print(f"The data from before the restore are in {aside}.", soft_wrap=True)
+    made = datetime.fromtimestamp(manifest.made / 1e6, UTC).isoformat(timespec="seconds")
+    out.print(f"The backup is of {made}. Persons who were erased later are back: erase them again.", soft_wrap=True)
     if boards_file is not None:
-        out.print(f"Start the server with --boards {boards_file}.", soft_wrap=True)
+        out.print(f"The boards file of that time is {boards_file}.", soft_wrap=True)
 
 
 async def _restore(
     context: Context,
-    in_file: Boards,
     directory: Path,
     show: Any,  # noqa: ANN401
     *,
     force: bool,
-) -> tuple[list[Rebuilt], Path | None]:
-    """Restore a backup. Return the boards. If earlier files were moved, return their new place too."""
+) -> tuple[list[Recovered], Path | None]:
     settings = context.settings
     database = open_journal(settings, writes=True)
     if database is None:
         raise SetupError("a backup is restored into a journal: set LIVE_JOURNAL=sqlite, or the URL of a new database")
     if settings.store:
         async with context.store() as client:
-            await require_empty(client, settings.key_prefix)  # check this before any file is moved
+            await require_empty(client)  # check this before any file is moved
     elif answers(EmbeddedStore(settings.data_dir).socket):
         raise SetupError(f"a server runs in the data directory {settings.data_dir}: stop it first")
     make_private(settings.data_dir)
@@ -116,7 +106,4 @@ async def _restore(
         aside = clear(database, settings, force=force)
         async with context.store() as client:
             client.high_water.active = True
-            boards = await restore_boards(
-                client, settings, in_file, database, directory, lambda _, done, total: show(done, total), aside=aside
-            )
-            return boards, aside
+            return await restore_boards(client, settings, database, directory, show), aside

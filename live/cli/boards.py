@@ -6,15 +6,14 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
-from live.boards.all_boards import all_boards
-from live.cli.context import Context, command
-from live.cli.terminal import make_table, out
+from live.boards.definitions import all_boards
+from live.cli.context import Context, command, make_table, out
 from live.store.board.usage import count, keys_of, measure, view
 
 _FIRM = 1000  # members; an estimate that is based on fewer members is unreliable
 
 
-@command("store", "boards", "data_dir")
+@command("store", "data_dir")
 async def show_boards(
     context: Context,
     *,
@@ -33,7 +32,7 @@ async def show_boards(
         ),
     ] = None,
 ) -> None:
-    """List the boards of the boards file and the run-time boards, with their records and offsets.
+    """List the boards, with their records and offsets.
 
     Estimates are based on what a board holds, so fill it with some thousand members first.
     Without --store, the command uses the embedded store of a running `live serve`.
@@ -43,11 +42,11 @@ async def show_boards(
     measured = memory or members is not None or events is not None
     found = []
     async with context.store(start=False) as client:
-        all_of_them = await all_boards(client, context.settings)
-        keys = await keys_of(client, context.prefix, all_of_them) if measured else {}
+        all_of_them = await all_boards(client)
+        keys = await keys_of(client, all_of_them) if measured else {}
         for name, (board, _) in all_of_them.items():
-            held = await measure(client, context.prefix, name, keys[name]) if measured else None
-            found.append(view(await count(client, context.prefix, board), held, members, events))
+            held = await measure(client, name, keys[name]) if measured else None
+            found.append(view(await count(client, board), held, members, events))
     if not context.report({"boards": found}):
         predicted = any("predicted" in held.get("memory", {}) for held in found)
         table = _memory_table(found, predicted=predicted) if measured else _table(found)
@@ -59,7 +58,7 @@ async def show_boards(
 def _table(found: list[dict[str, Any]]) -> Table:
     table = make_table("id", "title", "records", "offset", "", wraps=["id", "title"], numbers=["records", "offset"])
     for board in found:
-        state = "frozen" if board["frozen"] else "" if board["epoch"] else "not opened"
+        state = "frozen" if board["frozen"] else "" if board["epoch"] else "no data"
         table.add_row(board["board"], board["title"], f"{board['records']:,}", f"{board['offset']:,}", state)
     return table
 

@@ -9,13 +9,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, Literal, cast, get_args
+from typing import Annotated, Any, BinaryIO, Final, cast
 
 import msgspec
 import typer
 
-from live.cli.context import Context, command
-from live.cli.terminal import milliseconds_of, out
+from live.cli.context import Context, command, milliseconds_of, out
 from live.domain.board import Board
 from live.domain.csv_table import csv_writer
 from live.domain.event import rfc3339
@@ -23,25 +22,25 @@ from live.domain.text import counted, unknown, visible_lines
 from live.domain.window import Periods
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
-from live.journal.log.definitions import latest
+from live.journal.log.definitions import latest_boards
 from live.journal.log.timelines import all_timelines
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
-from live.journal.state.ranking import period_name
+from live.journal.state.ranking import newest_slot
 from live.maintenance.draining import acknowledging
 from live.maintenance.export import (
     EVENT_COLUMNS,
     Column,
     Row,
     event_parts,
-    newest_of,
+    last_contents,
     ranking_columns,
     ranking_parts,
 )
 from live.maintenance.import_scores import Imported, Importing, SortedSet, csv_parts
-from live.maintenance.rebuild import board_of
+from live.maintenance.recover import board_of
+from live.store.board.read.reader import period_name
 from live.system.files import replacing
 
-Format = Literal["csv", "ndjson", "parquet"]
 Write = Callable[[Sequence[Row]], None]
 
 _JSON: Final = msgspec.json.Encoder()
@@ -77,10 +76,10 @@ DivideOption = Annotated[
 RoundOption = Annotated[
     str | None, typer.Option("--round", help="With --redis-key: `down` or `up`, for scores that are not whole.")
 ]
-FormatOption = Annotated[str, typer.Option("--format", help=f"One of {', '.join(get_args(Format))}.")]
+FormatOption = Annotated[str, typer.Option("--format", help="One of csv, ndjson, parquet.")]
 
 
-@command("boards", "data_dir")
+@command("data_dir")
 def export(  # noqa: PLR0913 - one parameter per flag
     context: Context,
     name: Annotated[str, typer.Argument(metavar="BOARD", help="The id of the board.")],
@@ -99,8 +98,8 @@ def export(  # noqa: PLR0913 - one parameter per flag
 
     Example: live export posts --as-of 2026-11-22T12:00:00Z --format ndjson --output noon.ndjson
     """
-    if form not in get_args(Format):
-        raise SetupError(f"--format {form!r} is not one of {', '.join(get_args(Format))}")
+    if form not in FORMATS:
+        raise SetupError(f"--format {form!r} is not one of {', '.join(FORMATS)}")
     if events and (as_of or period):
         raise SetupError("--as-of and --period choose a ranking, and --events does not export one")
     if (since or until) and not events:
@@ -108,13 +107,13 @@ def export(  # noqa: PLR0913 - one parameter per flag
     if context.as_json and output == "-":
         raise SetupError("--json prints on standard output: name a file with --output")
     with context.journal(writes=False) as database:
-        timelines = database.work(partial(all_timelines, prefix=context.prefix))
+        timelines = database.work(all_timelines)
         known = {timeline.board for timeline, _ in timelines}
         if name not in known:
             raise NotFoundError(f"in the journal, {unknown('board', name, known)}")
         # A running server adds the definition of a board before its timeline. So each timeline has its definition.
-        made = database.work(lambda connection: latest(connection, context.prefix, "boards"))
-        board = board_of(name, made, context.in_file())
+        made = database.work(latest_boards)
+        board = board_of(name, made)
         found: PastRanking | None = None
         if events:
             columns = EVENT_COLUMNS
@@ -126,7 +125,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
         with (
             context.progress("Exporting") as show,
             output_file(output) as file,
-            table(cast("Format", form), file, columns) as write,
+            FORMATS[form](file, columns) as write,
         ):
             for part in parts:
                 write(part.rows)
@@ -140,23 +139,20 @@ def export(  # noqa: PLR0913 - one parameter per flag
 
 
 def _ranking(database: Database, board: Board, as_of: str | None, period: str | None) -> Any:  # noqa: ANN401
-    """Return the ranking and its rows."""
-    now = round(time.time() * 1000)
-    newest = newest_of(database, board, now)
-    at = _time("--as-of", as_of)
-    current = newest.slot if at is None else at // 1000
+    data, now = database.work(last_contents, board.id), round(time.time() * 1000)
+    newest, at = newest_slot(board, data, max(now, data.time // 1000)), _time("--as-of", as_of)
+    current = newest if at is None else at // 1000
     if at is None:
-        at = _END if board.clock == "event" else max(now, newest.time + 1)
+        at = _END if board.clock == "event" else max(now, data.time // 1000 + 1)
     start = None if period in (None, "current") else _period(board, period or "", current)
     is_gone = False
-    if as_of is None and start is not None and newest.slot is not None:
-        is_gone = start < board.window.oldest(newest.slot)
-    moment = AsOf(board, None, at, start, newest.hidden)
+    if as_of is None and start is not None and newest is not None:
+        is_gone = start < board.window.oldest(newest)
+    moment = AsOf(board, None, at, start, frozenset(data.hidden))  # who is hidden now stays hidden in the past
     try:
         return ranking_parts(database, moment, archived=is_gone)
     except NoPastError as error:
-        since = "" if error.since is None else f"; it does from {rfc3339(error.since, timespec='seconds')} on"
-        raise SetupError(f"the journal does not cover board {board.id!r} at that time{since}") from None
+        raise error.of_board(board.id) from None
 
 
 def _period(board: Board, name: str, current: int | None) -> int:
@@ -178,7 +174,7 @@ def _time(flag: str, text: str | None) -> int | None:
     return None if text is None else milliseconds_of(text, flag)
 
 
-@command("store", "boards", "data_dir")
+@command("store", "data_dir")
 async def import_scores(
     context: Context,
     board: Annotated[str, typer.Argument(help="The id of the board.")],
@@ -209,7 +205,7 @@ async def import_scores(
         file: BinaryIO = sys.stdin.buffer
         if table not in (None, "-"):
             file = stack.enter_context(_open(table))
-        read = SortedSet(redis, redis_key, divide, rounding).parts if redis_key else lambda _: csv_parts(file)
+        read = SortedSet(redis, redis_key, divide, rounding).parts if redis_key else partial(csv_parts, file)
         show = stack.enter_context(context.progress("Importing"))
         async with context.store() as client, acknowledging(client, context.settings):
             found = await Importing(client, context.settings, board, source).run(read, show)
@@ -245,11 +241,7 @@ def _print_imported(found: Imported) -> None:
 
 @contextmanager
 def output_file(target: str) -> Iterator[BinaryIO]:
-    """Open a file for writing. The file gets its name when it is complete. `-` is standard output.
-
-    Raises:
-        SetupError: the file system refuses.
-    """
+    """Open a file for writing. The file gets its name when it is complete. `-` is standard output."""
     if target == "-":
         try:
             yield cast("BinaryIO", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
@@ -269,30 +261,15 @@ class _Terminal(io.RawIOBase):
     """Standard output as a binary file. A terminal shows what is written, but obeys no control character in it."""
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer
-        """Show the data as text, with control characters as escapes."""
         sys.stdout.write(visible_lines(bytes(data).decode("utf-8", "replace")))
         return len(data)
 
 
-def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    """Write a table to a file. The `with` block gets a function that writes rows.
-
-    Raises:
-        SetupError: the format needs a library that is not installed.
-    """
-    return _FORMATS[form](file, columns)
-
-
 @contextmanager
 def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """Write CSV (RFC 4180) in UTF-8 with a header.
-
-    A text that a spreadsheet would run as a formula gets an apostrophe.
-    """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     write_cells = csv_writer(text, [column.name for column in columns])
     kinds = [column.kind for column in columns]
@@ -310,7 +287,6 @@ def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
 
 @contextmanager
 def _ndjson(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """Write one JSON object on each line."""
     names = [column.name for column in columns]
     of_kind: dict[str, Callable[[Any], Any]] = {"time": _utc, "json": lambda text: msgspec.Raw(text.encode())}
     shown = [of_kind.get(column.kind, lambda value: value) for column in columns]
@@ -349,6 +325,7 @@ def _utc(microseconds: int) -> str:
     return rfc3339(microseconds, 1e6, "microseconds")
 
 
-_FORMATS: Final[Mapping[Format, Callable[[BinaryIO, Sequence[Column]], AbstractContextManager[Write]]]] = {
+# Functions that write a table to a file. The `with` block gets a function that writes rows.
+FORMATS: Final[Mapping[str, Callable[[BinaryIO, Sequence[Column]], AbstractContextManager[Write]]]] = {
     "csv": _csv, "ndjson": _ndjson, "parquet": _parquet,
 }  # fmt: skip

@@ -1,27 +1,27 @@
-"""`live journal`: inspects and maintains the journal in SQL."""
+"""`live journal` and `live trail`: inspect and maintain the journal in SQL, and print the audit log."""
 
 import asyncio
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.filesize import decimal
 from rich.table import Table
 
-from live.cli.context import Context, command
-from live.cli.terminal import confirm, make_table, out, several, words_of
+from live.cli.context import Context, command, confirm, make_table, milliseconds_of, out, several, words_of
 from live.domain.event import rfc3339
 from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import unsafe_in_sql
+from live.journal.log.audit_trail import read_trail
 from live.journal.log.timelines import find_lost
-from live.maintenance.compact import compact
-from live.maintenance.status import TimelineStatus, lost_at_most, status, verify
+from live.maintenance.journal import TimelineStatus, compact, lost_at_most, status, verify
 from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.durability import unsafe_settings
-from live.store.registry.audit_trail import command_acting, note_command
+from live.store.registry.audit_trail import AuditEntry, AuditTrail, command_acting, note_command
 
 
-@command("store", "boards", "data_dir")
+@command("store", "data_dir")
 async def journal(
     context: Context,
     *,
@@ -29,7 +29,7 @@ async def journal(
         bool,
         typer.Option(
             "--verify",
-            help="Read every row instead. Exit with 1 if something is damaged, or if a board can't be rebuilt from it.",
+            help="Read every row instead. Exit with 1 if something is damaged, or if it can't give a board back.",
         ),
     ] = False,
     drop: Annotated[
@@ -51,11 +51,10 @@ async def journal(
 
     The command also says what the store has lost, and the most that can be lost when something fails. It warns if
     acknowledged events can be lost because of a setting of the store or of the database, or because no write waits for
-    the replicas. With --boards, it names the boards of the file that the journal lacks. Without --store, it uses the
-    embedded store of a running `live serve`.
+    the replicas. Without --store, it uses the embedded store of a running `live serve`.
 
-    After `live erase`, --compact removes what is left of the person. The past before now can't be read or rebuilt any
-    more, and final periods stay. If it is interrupted, run it again. It exits with 1 if a board can't be compacted.
+    After --compact, the past before now can't be read or recovered any more, and final periods stay. If it is
+    interrupted, run it again. It exits with 1 if a board can't be compacted.
 
     A store's journals go into one database. Use --adopt when that database was lost, or when you change LIVE_JOURNAL.
     The journal of each board begins again with everything that the board holds.
@@ -78,14 +77,13 @@ async def journal(
 
 async def _show_status(context: Context) -> None:
     settings, lost = context.settings, list[str]()
-    in_file = context.in_file().by_id.values() if settings.boards else ()
     with context.journal(writes=False) as database:
-        found = database.work(lambda connection: status(connection, context.prefix))
+        found = database.work(status)
         at_most = await lost_at_most(None, settings, found)
         async with context.store(start=False) as client:
             try:
                 warnings = await unsafe_settings(client)
-                found_lost = await find_lost(client, context.prefix, database)
+                found_lost = await find_lost(client, database)
                 known = client.high_water.lost_boards
                 for loss in found_lost:
                     known.pop(loss.timeline.board, None)
@@ -96,13 +94,7 @@ async def _show_status(context: Context) -> None:
                 warnings = [str(error)]
             except StoreUnavailableError as error:
                 warnings = [f"can't read the settings of the store: {error}"]
-        warnings += await unsafe_in_sql(database)
-    boards = {timeline.board for timeline in found}
-    warnings += [
-        f"the journal has nothing of the board `{board.id}`, which is in {settings.boards}"
-        for board in in_file
-        if board.journal.level != "off" and board.id not in boards
-    ]
+        warnings += database.work(unsafe_in_sql)
     if context.report({"warnings": warnings, "boards": found, "lost": lost, "lost_at_most": at_most}):
         return
     out.print(_table(found))
@@ -117,7 +109,7 @@ async def _show_status(context: Context) -> None:
 
 def _verify(context: Context) -> None:
     with context.progress("Reading") as show, context.journal(writes=False) as database:
-        found = verify(database, context.prefix, show)
+        found = verify(database, show)
     if not context.report(found):
         for verdict in found.boards:
             state, entries = "DAMAGED" if verdict.faults else "sound", counted(verdict.entries, "entry", "entries")
@@ -131,12 +123,12 @@ def _verify(context: Context) -> None:
 
 
 async def _compact(context: Context, names: tuple[str, ...], *, yes: bool) -> None:
-    confirm("Drop the past? It can't be read or rebuilt any more.", yes=yes)
+    confirm("Drop the past? It can't be read or recovered any more.", yes=yes)
     with context.progress("Compacting") as show, context.journal() as database:
         database.take_for_command()
         async with (
             context.store() as client,
-            command_acting(client, context.prefix, "compacted", {"boards": names or None}) as entry,
+            command_acting(client, "compacted", {"boards": names or None}) as entry,
         ):
             found = await asyncio.to_thread(compact, database, names, show)
             entry["after"] = {"boards": found}
@@ -155,9 +147,9 @@ async def _adopt(context: Context) -> None:
     with context.journal() as database:
         database.take_for_command()
         async with context.store() as client:
-            await release_sink(client, context.prefix)
-            await claim_sink(client, context.prefix, database.id)
-            await note_command(client, context.prefix, "adopted", after={"journal": database.id})
+            await release_sink(client)
+            await claim_sink(client, database.id)
+            await note_command(client, "adopted", after={"journal": database.id})
     if not context.report({"journal": database.id}):
         out.print("The journals of the store go into this database from now on.")
 
@@ -172,3 +164,37 @@ def _table(found: list[TimelineStatus]) -> Table:
         numbers = (f"{timeline.entries:,}", decimal(timeline.bytes))
         table.add_row(timeline.board, timeline.epoch, f"{timeline.offset:,}", last, *numbers)
     return table
+
+
+@command("store", "data_dir")
+async def trail(
+    context: Context,
+    *,
+    since: Annotated[str | None, typer.Option("--since", help="The start, such as 2026-11-22T12:00:00Z.")] = None,
+    board: Annotated[str | None, typer.Option("--board", help="The only board. Default: everything.")] = None,
+) -> None:
+    """Print the audit log: who did what as an administrator, oldest first.
+
+    The journal has all entries. Without a journal, the store has about the last 10,000.
+
+    Example: live trail --since 2026-11-22T12:00:00Z --board posts
+    """
+    first = 0 if since is None else milliseconds_of(since, "--since")
+    kept: dict[str, AuditEntry] = {}
+    if context.settings.journal != "off":
+        with context.journal(writes=False) as database:
+            kept = database.work(read_trail)
+    async with context.store() as client:
+        entries = [*kept.values(), *await AuditTrail(client).after(next(reversed(kept), "0"))]
+    shown = [entry for entry in entries if entry.at >= first and board in (None, entry.board)]
+    if context.report({"trail": shown}):
+        return
+    for entry in shown:
+        what = " ".join(filter(None, (entry.what, entry.board, entry.key)))
+        where = f" from {entry.address}" if entry.address else ""
+        out.print(f"{rfc3339(entry.at, timespec='seconds')} {entry.who}{where}: {what}", soft_wrap=True)
+        if entry.reason:
+            out.print(f"  reason: {entry.reason}", soft_wrap=True)
+        for name, value in (("before", entry.before), ("after", entry.after)):
+            if value is not None:
+                out.print(f"  {name}: {msgspec.json.encode(value).decode()}", soft_wrap=True)

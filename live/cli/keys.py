@@ -6,21 +6,20 @@ from typing import Annotated, Final, cast
 
 import msgspec
 import typer
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from rich.table import Table
 from rich.text import Text
 
-from live.auth.api_keys import VERBS, add_key, end_of, key_view, revoke_key, scope_faults, time_words
-from live.cli.context import Context, command
-from live.cli.terminal import err, make_table, out, several, words_of
+from live.auth.keys import VERBS, add_key, end_of, key_view, revoke_key, scope_faults, time_words
+from live.cli.context import Context, command, err, make_table, out, several, words_of
 from live.domain.event import MAX_SCORE
 from live.domain.producer import ALL, Scope, StoredProducer, Verb
 from live.domain.text import unknown
 from live.errors import SetupError
 from live.settings import Settings
-from live.store.board.usage import opened_boards
 from live.store.connection.client import Store
 from live.store.registry.audit_trail import command_user
+from live.store.registry.definitions import DefinitionStore
 from live.store.registry.producers import ProducerStore
 
 keys = typer.Typer(
@@ -36,35 +35,29 @@ IdArgument = Annotated[
 _NO_USES: Final[Mapping[str, int]] = {}
 
 
-NamedOption = Annotated[
-    list[str] | None, several("--board", "A board of the API key, or boards such as acme-*; * for all.")
-]
-VerbsOption = Annotated[
-    list[str] | None, several("--verbs", f"What the API key may do: {', '.join(VERBS)}. Default: post.")
-]
-MaxAmountOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the limit of the board."
-    ),
-]
-TypesOption = Annotated[
-    list[str] | None, several("--types", "Event types that boards of this administrator may take; * for all.")
-]
-
-
 @keys.command()
 @command("store", "data_dir")
 async def add(  # noqa: PLR0913 - one parameter per flag
     context: Context,
     producer: IdArgument,
     *,
-    named: NamedOption = None,
-    verbs: VerbsOption = None,
+    named: Annotated[
+        list[str] | None, several("--board", "A board of the API key, or boards such as acme-*; * for all.")
+    ] = None,
+    verbs: Annotated[
+        list[str] | None, several("--verbs", f"What the API key may do: {', '.join(VERBS)}. Default: post.")
+    ] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Events per second; 0 for no limit.")] = None,
     burst: Annotated[int | None, typer.Option("--burst", min=1, help="Most events in one burst.")] = None,
-    max_amount: MaxAmountOption = None,
-    types: TypesOption = None,
+    max_amount: Annotated[
+        int | None,
+        typer.Option(
+            "--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the limit of the board."
+        ),
+    ] = None,
+    types: Annotated[
+        list[str] | None, several("--types", "Event types that boards of this administrator may take; * for all.")
+    ] = None,
     length: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="Time until the API key expires, such as 30d, or never.")
     ] = None,
@@ -84,17 +77,18 @@ async def add(  # noqa: PLR0913 - one parameter per flag
     Example: live keys add shop --board posts --rate 500
     """
     scope = make_scope(named, verbs, rate, burst, max_amount, types)
-    scope = msgspec.structs.replace(scope, expires=_expiry(length))
+    try:
+        expires = UNSET if length is None else end_of(length)
+    except ValueError as error:
+        raise SetupError(f"--{error}") from None
+    scope = msgspec.structs.replace(scope, expires=expires)
     async with _store(context, create=True) as client:
         if scope.boards and not any_board:
-            known = {*context.in_file().by_id, *await opened_boards(client, context.prefix)}
+            known = (await DefinitionStore(client).load()).boards
             exact = [board for board in scope.boards if not board.endswith(ALL)]
             if wrong := [unknown("board", board, known) for board in exact if board not in known]:
-                raise SetupError(
-                    f"--board: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
-                    "of a file are known if LIVE_BOARDS names the file"
-                )
-        record, secret = await add_key(client, context.prefix, command_user(), producer, scope)
+                raise SetupError(f"--board: {'; '.join(wrong)}. For a board that you create later, add --any-board")
+        record, secret = await add_key(client, command_user(), producer, scope)
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
     if context.report({"key": key, "fingerprint": fingerprint, **key_view(record)}):
         return
@@ -110,7 +104,7 @@ async def show(context: Context) -> None:
     Example: live keys list --json
     """
     async with _store(context) as client:
-        producers = ProducerStore(client, context.prefix)
+        producers = ProducerStore(client)
         records, uses = list((await producers.load()).records.values()), await producers.last_uses()
     if not context.report({"producers": [key_view(record, uses) for record in records]}):
         out.print(table_of(records, context.settings, uses) if records else "No producer has an API key.")
@@ -132,7 +126,7 @@ async def revoke(
     Example: live keys revoke shop --secret 1f9a4c3e
     """
     async with _store(context) as client:
-        record = await revoke_key(client, context.prefix, command_user(), producer, secret)
+        record = await revoke_key(client, command_user(), producer, secret)
     if not context.report(key_view(record)):
         left = ", ".join(kept.fingerprint for kept in record.secrets) or "none"
         out.print(f"Revoked. Valid secrets of {producer}: {left}.")
@@ -143,14 +137,10 @@ def make_scope(
     verbs: Sequence[str] | None,
     rate: float | None,
     burst: int | None,
-    max_amount: int | None = None,
-    types: Sequence[str] | None = None,
+    max_amount: int | None,
+    types: Sequence[str] | None,
 ) -> Scope:
-    """Make the scope that the flags describe.
-
-    Raises:
-        SetupError: a board id, a verb, the rate or an event type is not valid.
-    """
+    """Make the scope that the flags describe."""
     named, allowed = words_of(boards), words_of(types)
     scope = Scope(
         boards=UNSET if not named else None if ALL in named else named,
@@ -165,18 +155,6 @@ def make_scope(
         # The API calls the field `boards`, and the option is `--board`.
         raise SetupError(f"--{fault}".replace("--boards:", "--board:", 1))
     return scope
-
-
-def _expiry(length: str | None) -> int | UnsetType | None:
-    """Return the end of an API key that is valid for `length` from now, in seconds since 1970.
-
-    Raises:
-        SetupError: the text is not a length of time.
-    """
-    try:
-        return UNSET if length is None else end_of(length)
-    except ValueError as error:
-        raise SetupError(f"--{error}") from None
 
 
 def table_of(records: list[StoredProducer], settings: Settings, uses: Mapping[str, int] = _NO_USES) -> Table:
@@ -207,7 +185,6 @@ def _day(seconds: int | None) -> str:
 
 @asynccontextmanager
 async def _store(context: Context, *, create: bool = False) -> AsyncIterator[Store]:
-    """Open the store that the settings name. With `create`, create the data directory if it does not exist."""
     folder = context.settings.data_dir
     if not context.settings.store and not create and not folder.exists():
         raise SetupError(f"there is no data directory {folder.resolve()}; use --data-dir or --store")

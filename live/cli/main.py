@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from live import __version__
-from live.cli.context import BoardsOption, DataDirOption, JsonOption, StoreOption
+from live.cli.context import DataDirOption, JsonOption, StoreOption
 from live.logs import configure_logs
 from live.system.data_directory import UMASK
 from live.system.version import commit
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("live.cli.serve", "serve"),
     "send": ("live.cli.send", "send"),
-    "load": ("live.cli.load", "load"),
+    "load": ("live.cli.send", "load"),
     "boards": ("live.cli.boards", "show_boards"),
     "keys": ("live.cli.keys", "keys"),
     "token": ("live.cli.token", "token"),
-    "tickets": ("live.cli.tickets", "tickets"),
-    "audit": ("live.cli.audit", "audit"),
+    "tickets": ("live.cli.token", "tickets"),
+    "check": ("live.cli.check", "check"),
     "journal": ("live.cli.journal", "journal"),
-    "rebuild": ("live.cli.rebuild", "rebuild"),
-    "reconcile": ("live.cli.reconcile", "reconcile"),
+    "recover": ("live.cli.recover", "recover"),
     "backup": ("live.cli.backup", "backup"),
     "restore": ("live.cli.backup", "restore"),
     "export": ("live.cli.export", "export"),
@@ -41,11 +40,12 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "void": ("live.cli.personal", "void"),
     "erase": ("live.cli.personal", "erase"),
     "merge": ("live.cli.personal", "merge"),
-    "trail": ("live.cli.trail", "trail"),
+    "rename": ("live.cli.personal", "rename"),
+    "trail": ("live.cli.journal", "trail"),
 }
 
 
-_COMMON: Final = frozenset({"store", "boards", "data_dir", "as_json"})  # options of `live`, for every command
+_COMMON: Final = frozenset({"store", "data_dir", "as_json"})  # options of `live`, for every command
 
 
 class LiveCommand(TyperCommand):
@@ -70,10 +70,7 @@ class LiveCommand(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """The commands. Each command is imported when it is used.
-
-    An unknown name imports all commands, to suggest a similar name.
-    """
+    """The commands, each imported when it is used. An unknown name imports all, to suggest a similar one."""
 
     def list_commands(self, ctx: "Context") -> list[str]:  # noqa: ARG002 - of the base class
         """Return the names of all commands."""
@@ -131,7 +128,6 @@ def root(
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     store: StoreOption = None,  # noqa: ARG001 - `LiveCommand` reads the common options
-    boards: BoardsOption = None,  # noqa: ARG001
     data_dir: DataDirOption = None,  # noqa: ARG001
     as_json: JsonOption = False,  # noqa: ARG001
 ) -> None:

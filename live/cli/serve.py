@@ -5,13 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from live.cli.context import BoardsOption, Context, DataDirOption, clear_errors, setting_help
-from live.cli.terminal import make_table, out
+from live.cli.context import BoardsOption, Context, DataDirOption, clear_errors, make_table, out, setting_help
 from live.errors import SetupError
-from live.serve import examine
-from live.serve import serve as serve_board
+from live.process.checks import blame, mistakes_in
+from live.process.serve import examine
+from live.process.serve import serve as serve_board
 from live.settings import Settings, load_settings
-from live.workers.checks import blame, mistakes_in
 
 AdminKeyOption = Annotated[
     bool | None,
@@ -21,12 +20,6 @@ AdminKeyOption = Annotated[
         "on a terminal, print the API key too. Default: on if standard output is a terminal.",
     ),
 ]
-AcceptLossOption = Annotated[
-    bool,
-    typer.Option("--accept-loss", help="Continue with a store that lost data. Use this once, not in a service file."),
-]
-
-
 CheckOption = Annotated[
     bool,
     typer.Option(
@@ -47,7 +40,6 @@ def serve(  # noqa: PLR0913 - one parameter per flag
     open_to_all: Annotated[bool, typer.Option("--open", help=setting_help("open"))] = False,
     demo: Annotated[bool, typer.Option("--demo", help=setting_help("demo"))] = False,
     admin_key: AdminKeyOption = None,
-    accept_loss: AcceptLossOption = False,
     check: CheckOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print one JSON object.")] = False,
 ) -> None:
@@ -74,15 +66,12 @@ def serve(  # noqa: PLR0913 - one parameter per flag
             raise SetupError("--json goes with --check")
         settings = load_settings(**given, check=mistakes_in)
         try:
-            serve_board(
-                settings, admin_key=sys.stdout.isatty() if admin_key is None else admin_key, accept_loss=accept_loss
-            )
+            serve_board(settings, admin_key=sys.stdout.isatty() if admin_key is None else admin_key)
         except KeyboardInterrupt:
             raise typer.Exit from None
 
 
 def _check(given: dict[str, Any], *, as_json: bool) -> None:
-    """Print what each check finds, one a line."""
     try:
         findings = list(examine(load_settings(**given)))
     except SetupError as error:

@@ -1,6 +1,7 @@
 """A Python client for a Live Board server: send events so that each counts once, and read and watch boards.
 
-`LiveBoard` is asynchronous. `SyncLiveBoard` does the same in ordinary threads. See docs/client.md.
+`LiveBoard` is asynchronous. `SyncLiveBoard` does the same in ordinary threads. `live.client.errors` lists what they
+raise. See docs/client.md.
 """
 
 from live.client.board import LiveBoard

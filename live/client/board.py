@@ -54,9 +54,6 @@ class LiveBoard:
     - `AccessRefusedError`: the API key is missing or not accepted.
     - `RequestRefusedError`: the server refuses the request for another reason. `code` says which.
     - `NotALiveBoardError`: no Live Board server answers at the URL.
-
-    Raises:
-        ValueError: the URL or the API key is malformed.
     """
 
     def __init__(self, url: str, api_key: str | None = None, *, patience: float | None = None) -> None:
@@ -87,10 +84,6 @@ class LiveBoard:
 
         The request has an `Idempotency-Key`. If the response is lost, the client sends the request again. The server
         counts each event once, and reports events that it has already counted as duplicates.
-
-        Raises:
-            ValueError: an event is longer than 64 KiB of JSON.
-            TypeError: a value can't be encoded as JSON.
         """
         data = b"[" + b",".join(map(encode_event, events)) + b"]"
         headers = {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
@@ -149,10 +142,7 @@ class LiveBoard:
             raise
 
     async def records(self, board: str, *members: str, period: str | None = None) -> Sequence[RecordView]:
-        """Return the records of up to 100 members, read at one instant.
-
-        They have the order of the members. Members that are not on the board are left out.
-        """
+        """Return the records of up to 100 members that are on the board, in their order, read at one instant."""
         return (await self._read(RecordList, _path("boards", board, "records"), key=members, period=period)).records
 
     async def history(
@@ -189,10 +179,7 @@ class LiveBoard:
         await self._sender().call("DELETE", _path("items", member))
 
     async def entrants(self, board: str, *, limit: int | None = None, cursor: str | None = None) -> EntrantList:
-        """Return registered members of a contest, in no order.
-
-        `limit` is the approximate number of members. `cursor` is the `next_cursor` of the page before.
-        """
+        """Return about `limit` registered members of a contest, in no order, after the `next_cursor` of a page."""
         return await self._read(EntrantList, _path("boards", board, "entrants"), limit=limit, cursor=cursor)
 
     async def register(self, board: str, member: str, metadata: Mapping[str, Any] | None = None) -> None:
@@ -248,9 +235,9 @@ class LiveBoard:
             limit: number of records to watch. By default, the server sends 50.
             interval: minimum time between two changes, such as `500ms` or `2s`, or a `timedelta`. The default is
                 the board's own interval.
-            token: a function that returns a viewer token for a private board. The client sends the token instead of the
-                API key. It calls the function for each connection, and again before the token ends, so that the watch
-                goes on without a gap.
+            token: an `async` function that returns a viewer token for a private board. The client sends the token
+                instead of the API key. It calls the function for each connection, and again before the token ends, so
+                that the watch goes on without a gap.
 
         Raises:
             WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
@@ -266,7 +253,6 @@ class LiveBoard:
         ).tops()
 
     async def _read(self, kind: type[_T], path: str, **query: object) -> _T:
-        """Send a GET, without the parameters in the query that are None."""
         given = {name: _written(value) for name, value in query.items()}
         text = urlencode({name: value for name, value in given.items() if value is not None}, doseq=True)
         body = await self._sender().call("GET", f"{path}?{text}" if text else path)
@@ -279,7 +265,6 @@ class LiveBoard:
 
 
 def _written(value: _T | datetime | timedelta) -> _T | str:
-    """Write times and durations as the server reads them."""
     match value:
         case datetime():
             return value.isoformat()
@@ -290,5 +275,4 @@ def _written(value: _T | datetime | timedelta) -> _T | str:
 
 
 def _path(*parts: str) -> str:
-    """Return a path below `/v1/`, with percent-encoded parts."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)

@@ -18,8 +18,8 @@ class NotALiveBoardError(LiveBoardError):
 class ServerUnavailableError(LiveBoardError):
     """The server was unavailable for longer than the patience of the client.
 
-    If a response was lost, `in_doubt` is true: the last events may have been counted. Send these events again with the
-    same ids, and each of them counts once.
+    If a response was lost, `in_doubt` is true: the last events may have been counted. Send them again with the same
+    ids, and each of them counts once.
     """
 
     def __init__(self, message: str, *, in_doubt: bool = False) -> None:
@@ -60,10 +60,7 @@ class RequestRefusedError(LiveBoardError):
 
 
 class AccessRefusedError(RequestRefusedError):
-    """The server refused a request with 401 or 403.
-
-    The API key is missing, unknown or revoked, or does not permit the request.
-    """
+    """The API key is missing, unknown or revoked, or does not permit the request (401 or 403)."""
 
 
 class Problem(msgspec.Struct):

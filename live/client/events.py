@@ -13,6 +13,9 @@ _encode = msgspec.json.Encoder().encode
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """`member` received `amount`. Fields that are None are not sent.
 
+    An event whose JSON is longer than 64 KiB raises ValueError when it is sent. A value that JSON can't hold raises
+    TypeError.
+
     Attributes:
         member: what is ranked: 1 to 1,024 bytes of UTF-8 in NFC. The wire format calls it `key`.
         amount: a whole number within ±2^53. A negative amount takes back. None means 1, and is refused by boards that
@@ -49,12 +52,7 @@ decode_event: Final = msgspec.json.Decoder(Event).decode
 
 
 def encode_event(event: Event) -> bytes:
-    """Encode an event as a line of JSON.
-
-    Raises:
-        ValueError: the event is longer than 64 KiB.
-        TypeError: a value can't be encoded as JSON.
-    """
+    """Encode an event as a line of JSON."""
     line = _encode(event)
     if len(line) > MAX_EVENT_BYTES:
         raise ValueError(f"the event has {len(line):,} bytes of JSON; at most {MAX_EVENT_BYTES:,} are allowed")

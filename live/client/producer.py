@@ -84,7 +84,6 @@ class _Waiting:
             self.enough.set()
 
     def take(self) -> list[bytes]:
-        """Remove the events of the next batch."""
         batch: list[bytes] = []
         size = 0
         while self.lines and len(batch) < self._most and size < MAX_BYTES:
@@ -179,20 +178,11 @@ class Producer:
         return self._waiting.all_bytes - self.settled_bytes
 
     def unsent(self) -> list[Event]:
-        """Return the events without a response, with their ids.
-
-        If you send them again with the same API key, each counts once.
-        """
+        """Return the events without a response, with their ids. Sent again with the same API key, each counts once."""
         return [decode_event(line) for line in (*self._batch, *self._waiting.lines)]
 
     async def send(self, event: Event) -> None:
-        """Queue an event. Wait while the events without a response would take more than `max_bytes`.
-
-        Raises:
-            ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value can't be encoded as JSON.
-            LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
-        """
+        """Queue an event. Wait while the events without a response would take more than `max_bytes`."""
         line = self.encode(event)
         async with self._turn:
             await self.await_room(line)
@@ -202,10 +192,7 @@ class Producer:
         """Send an event, and return what became of it. The event shares a batch with other events.
 
         Raises:
-            ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value can't be encoded as JSON.
             OutcomeUnknownError: the producer was closed before the response. `unsent` returns the event with its id.
-            LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
         """
         line = self.encode(event)
         async with self._turn:
@@ -214,11 +201,7 @@ class Producer:
         return await result
 
     async def await_room(self, line: bytes) -> int:
-        """Wait until there is room for an encoded event. Return how many bytes were queued before the event.
-
-        Raises:
-            LiveBoardError: the producer has failed.
-        """
+        """Wait until there is room for an encoded event. Return how many bytes were queued before the event."""
         before = self._waiting.all_bytes
         await self.await_settled(self.least_settled(before, line))
         self.check()
@@ -240,12 +223,7 @@ class Producer:
         return result
 
     def encode(self, event: Event) -> bytes:
-        """Encode an event with an id, as `put` takes it. This is thread-safe.
-
-        Raises:
-            ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value can't be encoded as JSON.
-        """
+        """Encode an event with an id, as `put` takes it. This is thread-safe."""
         line = encode_event(event)
         if event.id is not None:
             return line
@@ -256,21 +234,13 @@ class Producer:
         self._waiting.put(line)
 
     async def flush(self) -> Totals:
-        """Wait until every queued event has a response.
-
-        Raises:
-            LiveBoardError: the producer has failed.
-        """
+        """Wait until every queued event has a response."""
         await self.await_settled(self._waiting.all_bytes)
         self.check()
         return self.totals
 
     async def await_settled(self, size: int) -> None:
-        """Wait until `settled_bytes` is at least `size`.
-
-        Raises:
-            LiveBoardError: the producer has failed.
-        """
+        """Wait until `settled_bytes` is at least `size`."""
         while self.settled_bytes < size:
             self.check()
             self._waiting.enough.set()  # send the queued events without lingering

@@ -118,13 +118,13 @@ class Backoff:
 
     def next(self) -> float:
         """Return the pause before the next attempt."""
-        pause = random.uniform(0, min(self._limit, self._longest))  # noqa: S311 - spreads load, protects nothing
+        pause = random.uniform(0, self._limit)  # noqa: S311 - spreads load, protects nothing
         self._limit = min(2 * self._limit, self._longest)
         return pause
 
     def after(self, seconds: float) -> float:
         """Return the pause for a server that asks for `seconds`: this time, plus a random time of up to `base`."""
-        return seconds + random.uniform(0, min(self._base, self._longest))  # noqa: S311 - the same
+        return seconds + random.uniform(0, self._base)  # noqa: S311 - the same
 
     def reset(self) -> None:
         """Begin with short pauses again. Call this when an attempt has worked."""
@@ -170,14 +170,6 @@ class Sender:
         """Send a body, and retry until the patience is over.
 
         After a 429, wait for as long as the server asks. This wait does not use up the patience.
-
-        Raises:
-            ServerUnavailableError: the patience is over.
-            OutcomeUnknownError: a response was lost, and the body is not repeatable.
-            SendingStoppedError: `stop` was set while the sender waited between two attempts.
-            AccessRefusedError: the API key is missing or not accepted.
-            RequestRefusedError: the server refuses the body for another reason.
-            NotALiveBoardError: no Live Board server answers at the URL.
         """
 
         async def attempt() -> Answer | FailedAttempt:
@@ -191,11 +183,7 @@ class Sender:
         return await self._repeated(attempt)
 
     async def call(self, method: str, path: str, data: bytes | None = None) -> bytes:
-        """Send a request that may be repeated, such as a GET, and retry as `send` does. Return the body of the reply.
-
-        Raises:
-            LiveBoardError: as `send`, except `OutcomeUnknownError`.
-        """
+        """Send a request that may be repeated, retry as `send` does, and return the body of the response."""
         verb = "read" if method == "GET" else "admin"
 
         async def attempt() -> bytes | FailedAttempt:
@@ -208,7 +196,6 @@ class Sender:
         return await self._repeated(attempt)
 
     async def _repeated(self, attempt: Callable[[], Awaitable[_T | FailedAttempt]]) -> _T:
-        """Make attempts until an attempt does not fail, or the patience is over."""
         clock, patience = asyncio.get_running_loop().time, self._patience
         started, backoff = clock(), Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while isinstance(outcome := await attempt(), FailedAttempt):
@@ -223,22 +210,18 @@ class Sender:
         return outcome
 
     async def attempt(self, body: Body) -> Answer | FailedAttempt:
-        """Send a body once.
-
-        Raises:
-            AccessRefusedError: the API key is missing or not accepted.
-            RequestRefusedError: the server refuses the body for another reason.
-            NotALiveBoardError: no Live Board server answers at the URL.
-        """
+        """Send a body once."""
         timeout = self._timeout if body.repeatable else self._last_timeout
         self._under_way = True
         path = "/v1/events?rank=true" if body.rank else "/v1/events"
         reply = await self._exchange("POST", path, body.data, body.headers, timeout)
         self._under_way = False
-        outcome = reply if isinstance(reply, FailedAttempt) else read_answer(reply, self._url, self._api_key)
-        if isinstance(outcome, Answer):
+        if isinstance(reply, Response) and reply.status == _OK:
+            answer = decoded(_decode_answer, reply.body, self._url)
             self._in_doubt = False
-        elif outcome.lost:
+            return answer
+        outcome = reply if isinstance(reply, FailedAttempt) else refusal(reply, self._url, self._api_key)
+        if outcome.lost:
             self.lost += 1
             self._in_doubt = True
         return outcome
@@ -273,21 +256,8 @@ async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def read_answer(reply: Response, url: str, api_key: str | None) -> Answer | FailedAttempt:
-    """Read the response to a POST of events.
-
-    Raises:
-        LiveBoardError: as `refusal`.
-    """
-    return decoded(_decode_answer, reply.body, url) if reply.status == _OK else refusal(reply, url, api_key)
-
-
 def decoded(decode: Callable[[bytes], _T], body: bytes, url: str) -> _T:
-    """Decode the body of a response.
-
-    Raises:
-        NotALiveBoardError: the response does not come from Live Board.
-    """
+    """Decode the body of a response."""
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -295,15 +265,7 @@ def decoded(decode: Callable[[bytes], _T], body: bytes, url: str) -> _T:
 
 
 def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") -> FailedAttempt:
-    """Return the reason why a request failed, if the same request may succeed later.
-
-    `verb` is the verb that the request needs.
-
-    Raises:
-        AccessRefusedError: the API key is missing or not accepted.
-        RequestRefusedError: the server refuses this request for another reason.
-        NotALiveBoardError: the response does not come from Live Board.
-    """
+    """Return the reason why a request that needs `verb` failed, if it may succeed later. Otherwise raise the error."""
     status, body, retry_after = reply
     text = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
     pause = parse_retry_after(retry_after)
@@ -319,10 +281,7 @@ def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") 
 
 
 def parse_retry_after(value: str) -> float | None:
-    """Parse a `Retry-After` header, which is a number of seconds or a date.
-
-    Return the seconds to wait, at most one day. Return None for any other text.
-    """
+    """Parse a `Retry-After` header, a number of seconds or a date, into seconds, at most a day. None means invalid."""
     if value.isdecimal():
         return min(float(value), _MAX_PAUSE)
     try:

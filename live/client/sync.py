@@ -3,28 +3,25 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from live.client.board import LiveBoard
 from live.client.events import Event
-from live.client.producer import LINGER, MAX_BUFFER, EventResult, OnRejected, Producer, Totals
-from live.client.watching import AskToken, Top
+from live.client.producer import EventResult, Producer, Totals
+from live.client.watching import Top
 
 _P = ParamSpec("_P")
+_R = TypeVar("_R")
 _T = TypeVar("_T")
 
 
 class Background:
-    """Runs coroutines for other threads, from `start` to `stop`.
-
-    Its thread is a daemon, so a program can end without `stop`.
-    """
+    """Runs coroutines for other threads in a daemon thread, so a program can end without `stop`."""
 
     def __init__(self) -> None:
         self._begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -50,11 +47,7 @@ class Background:
         self._thread.join()
 
     def begin(self, work: Coroutine[Any, Any, _T]) -> "Future[_T]":
-        """Start a coroutine, and return the future of its result.
-
-        Raises:
-            RuntimeError: the thread does not run in this process.
-        """
+        """Start a coroutine, and return the future of its result."""
         try:
             self._check_process()
         except RuntimeError:
@@ -67,11 +60,7 @@ class Background:
         raise RuntimeError("the client is closed, or was not entered with `with`")
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine, and wait for its result. An interrupt of the program cancels the coroutine.
-
-        Raises:
-            RuntimeError: the thread does not run in this process, or it is the caller.
-        """
+        """Run a coroutine, and wait for its result. An interrupt of the program cancels the coroutine."""
         try:
             self.check_caller()
         except RuntimeError:
@@ -80,11 +69,7 @@ class Background:
         return result_of(self.begin(work))
 
     def check_caller(self) -> None:
-        """Refuse a call from the thread itself, which would wait for its own work, and from a forked process.
-
-        Raises:
-            RuntimeError: the thread is the caller, or runs in another process.
-        """
+        """Refuse a call from the thread itself, which would wait for its own work, and from a forked process."""
         self._check_process()
         if threading.current_thread() is self._thread:
             raise RuntimeError(
@@ -93,11 +78,7 @@ class Background:
             )
 
     def _check_process(self) -> None:
-        """Refuse work in a forked process, where it would wait for ever, perhaps for a lock of another thread.
-
-        Raises:
-            RuntimeError: the thread runs in another process.
-        """
+        """Refuse work in a forked process, where it would wait for ever, perhaps for a lock of another thread."""
         if self._process not in {0, os.getpid()}:
             raise RuntimeError(
                 "the client was entered before this process was forked, and works only in the process that entered it: "
@@ -115,11 +96,7 @@ class Background:
 
 
 def result_of(future: "Future[_T]") -> _T:
-    """Wait for a result. An interrupt of the program cancels the work.
-
-    Raises:
-        RuntimeError: the client was closed before the result was there.
-    """
+    """Wait for a result. An interrupt of the program cancels the work."""
     try:
         return future.result()
     except CancelledError:
@@ -129,16 +106,36 @@ def result_of(future: "Future[_T]") -> _T:
         raise
 
 
-def _blocking(
-    method: Callable[Concatenate[LiveBoard, _P], Coroutine[Any, Any, _T]],
-) -> "Callable[Concatenate[SyncLiveBoard, _P], _T]":
-    """Make a method that waits for the result of an asynchronous method."""
+def _through(
+    convert: Callable[[Background, _T], _R], method: Callable[Concatenate[LiveBoard, _P], _T]
+) -> "Callable[Concatenate[SyncLiveBoard, _P], _R]":
+    """Make a method for threads of an asynchronous one, whose result is converted."""
 
-    def wait(self: "SyncLiveBoard", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return self.background.run(method(self.live, *args, **kwargs))
+    def call(self: "SyncLiveBoard", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return convert(self.background, method(self.live, *args, **kwargs))
 
-    update_wrapper(wait, method)
-    return wait
+    update_wrapper(call, method)
+    return call
+
+
+def _following(background: Background, tops: AsyncGenerator[Top]) -> Generator[Top]:
+    turn = asyncio.Lock()  # after an interrupt, `anext` may still run in the other thread
+
+    async def following() -> Top | None:
+        async with turn:
+            return await anext(tops, None)
+
+    async def closing() -> None:
+        async with turn:
+            await tops.aclose()
+
+    try:
+        while (top := background.run(following())) is not None:
+            yield top
+    finally:
+        # Do not wait for `closing`, because Python may delete a generator on any thread.
+        with suppress(RuntimeError):  # the client is closed, and has closed the connection
+            background.begin(closing())
 
 
 class SyncProducer:
@@ -148,9 +145,9 @@ class SyncProducer:
     methods.
     """
 
-    def __init__(self, producer: Producer, background: Background) -> None:
-        self._producer = producer
+    def __init__(self, background: Background, producer: Producer) -> None:
         self._background = background
+        self._producer = producer
         self._lock = threading.Lock()
         self._sent = 0  # bytes that were queued; if an interrupt leaves it too high, `_room_for` asks the loop
 
@@ -173,34 +170,18 @@ class SyncProducer:
         return self._producer.unsent()
 
     def send(self, event: Event) -> None:
-        """Queue an event. Wait while the events without a response would take more than `max_bytes`.
-
-        Raises:
-            ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value can't be encoded as JSON.
-            LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
-        """
+        """Queue an event. Wait while the events without a response would take more than `max_bytes`."""
         with self._room_for(event) as line:
             self._background.call(self._producer.put, line)
 
     def post(self, event: Event) -> EventResult:
-        """Send an event, and return what became of it. Events of several threads share a batch.
-
-        Raises:
-            ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value can't be encoded as JSON.
-            LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
-        """
+        """Send an event, and return what became of it. Events of several threads share a batch."""
         with self._room_for(event) as line:
             result = self._background.begin(self._producer.result_of(line))
         return result_of(result)
 
     def flush(self) -> Totals:
-        """Wait until every queued event has a response.
-
-        Raises:
-            LiveBoardError: the producer has failed.
-        """
+        """Wait until every queued event has a response."""
         return self._background.run(self._producer.flush())
 
     @contextmanager
@@ -244,58 +225,17 @@ class SyncLiveBoard:
         finally:
             self.background.stop()
 
-    post = _blocking(LiveBoard.post)
-    boards = _blocking(LiveBoard.boards)
-    page = _blocking(LiveBoard.page)
-    record = _blocking(LiveBoard.record)
-    records = _blocking(LiveBoard.records)
-    history = _blocking(LiveBoard.history)
-    titles = _blocking(LiveBoard.titles)
-    set_titles = _blocking(LiveBoard.set_titles)
-    remove_title = _blocking(LiveBoard.remove_title)
-    entrants = _blocking(LiveBoard.entrants)
-    register = _blocking(LiveBoard.register)
-    withdraw = _blocking(LiveBoard.withdraw)
-
-    def producer(
-        self,
-        *,
-        linger: float = LINGER,
-        max_bytes: int = MAX_BUFFER,
-        on_rejected: OnRejected | None = None,
-        rank: bool = False,
-    ) -> SyncProducer:
-        """Make a producer for threads. `LiveBoard.producer` describes the arguments."""
-        producer = self.live.producer(linger=linger, max_bytes=max_bytes, on_rejected=on_rejected, rank=rank)
-        return SyncProducer(producer, self.background)
-
-    def watch(
-        self,
-        board: str,
-        *,
-        limit: int | None = None,
-        interval: str | timedelta | None = None,
-        token: AskToken | None = None,
-    ) -> Generator[Top]:
-        """Yield the top of a board, and wait for changes in between. See `LiveBoard.watch`.
-
-        `token` is an `async` function, which runs in the thread of the client.
-        """
-        tops = self.live.watch(board, limit=limit, interval=interval, token=token)
-        turn = asyncio.Lock()  # after an interrupt, `anext` may still run in the other thread
-
-        async def following() -> Top | None:
-            async with turn:
-                return await anext(tops, None)
-
-        async def closing() -> None:
-            async with turn:
-                await tops.aclose()
-
-        try:
-            while (top := self.background.run(following())) is not None:
-                yield top
-        finally:
-            # Do not wait for `closing`, because Python may delete a generator on any thread.
-            with suppress(RuntimeError):  # the client is closed, and has closed the connection
-                self.background.begin(closing())
+    post = _through(Background.run, LiveBoard.post)
+    boards = _through(Background.run, LiveBoard.boards)
+    page = _through(Background.run, LiveBoard.page)
+    record = _through(Background.run, LiveBoard.record)
+    records = _through(Background.run, LiveBoard.records)
+    history = _through(Background.run, LiveBoard.history)
+    titles = _through(Background.run, LiveBoard.titles)
+    set_titles = _through(Background.run, LiveBoard.set_titles)
+    remove_title = _through(Background.run, LiveBoard.remove_title)
+    entrants = _through(Background.run, LiveBoard.entrants)
+    register = _through(Background.run, LiveBoard.register)
+    withdraw = _through(Background.run, LiveBoard.withdraw)
+    producer = _through(SyncProducer, LiveBoard.producer)
+    watch = _through(_following, LiveBoard.watch)

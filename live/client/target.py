@@ -1,7 +1,7 @@
 """The server and the API key of a client. Both are checked before anything is sent."""
 
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from live.client.errors import AccessRefusedError, ServerUnavailableError, read_problem
 from live.domain.producer import parse_bearer
@@ -39,11 +39,7 @@ class Patience:
 
 
 def parse_url(url: str) -> str:
-    """Check the base URL of a server, and drop a trailing slash.
-
-    Raises:
-        ValueError: the text is not an HTTP URL.
-    """
+    """Check the base URL of a server, and drop a trailing slash."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -57,11 +53,7 @@ def parse_url(url: str) -> str:
 
 
 def parse_api_key(api_key: str | None) -> str | None:
-    """Check an API key, and strip white space such as the line end of a file. Return None if there is no API key.
-
-    Raises:
-        ValueError: the API key is malformed. The message does not quote the text, because it may be a secret.
-    """
+    """Check an API key, and strip white space such as the line end of a file. Return None if there is no API key."""
     if api_key is None:
         return None
     api_key = api_key.strip()
@@ -71,10 +63,7 @@ def parse_api_key(api_key: str | None) -> str | None:
 
 
 def producer_of(api_key: str | None) -> str:
-    """Return the id of the producer, which is the public part of its API key.
-
-    Return an empty text without an API key.
-    """
+    """Return the id of the producer, the public part of its API key. Without an API key, it is empty."""
     return "" if api_key is None else api_key.partition(".")[0]
 
 
@@ -83,18 +72,8 @@ def authorization(api_key: str | None) -> dict[str, str]:
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
-def socket_url(url: str, path: str, query: str = "") -> str:
-    """Return the URL of a WebSocket below a base URL."""
-    parts = urlsplit(url)
-    scheme = "wss" if parts.scheme == "https" else "ws"
-    return urlunsplit((scheme, parts.netloc, parts.path + path, query, ""))
-
-
 def access_refused(status: int, body: bytes, api_key: str | None, verb: str = "post") -> AccessRefusedError:
-    """Make the error for a response of 401 or 403 to a request that needs a verb.
-
-    Its message gives advice, and never shows the secret.
-    """
+    """Make the error for a refused request that needs a verb. Its message gives advice, and never shows the secret."""
     detail = read_problem(body).detail
     producer = producer_of(api_key)
     if status == _FORBIDDEN:

@@ -4,20 +4,21 @@ import asyncio
 import base64
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
+from msgspec import UNSET
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from live.client.errors import WatchEndedError
 from live.client.sender import Backoff, Response, refusal
-from live.client.target import Patience, authorization, socket_url
+from live.client.target import Patience, authorization
 from live.domain.ranking import Ranks, Record, apply
-from live.domain.views import BoardFacts
+from live.domain.views import BoardFacts, Status, Sync, Update
 from live.errors import TOKEN_EXPIRED
 
 _FIRST_PAUSE: Final = 0.5
@@ -28,6 +29,7 @@ _FINAL: Final = range(3500, 4000)  # close codes after which a client must not r
 # Seconds before the end of a token at which the client asks for another token. If less time is left, the client asks
 # when half of it is over.
 _RENEWAL: Final = 30.0
+_AT_TYPE: Final = " - at `$.type`"  # ends the error of msgspec for a message of another type
 _log = logging.getLogger("live.client")
 
 AskToken = Callable[[], Awaitable[str]]
@@ -38,7 +40,7 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         board: the id of the board.
-        epoch: the epoch of the board. It changes if the store lost data.
+        epoch: the epoch of the board. It changes if the store lost data, and when its contents are replaced.
         offset: a number that grows by one with every change of the board.
         rank_count: number of records of the whole board.
         total_score: sum of all scores, or None if scores are not amounts.
@@ -68,50 +70,11 @@ class TokenEndedError(Exception):
     """The viewer token of a connection has ended, or will end soon. The watch continues with another token."""
 
 
-class Freshness(msgspec.Struct, frozen=True):
-    """A status message: whether the top is up to date.
-
-    If `retry_after` (seconds) is set, the server will soon close the connection.
-    """
-
-    stale: bool
-    reason: str | None = None
-    retry_after: float | None = None
-
-
-class _Type(msgspec.Struct):
-    type: str
-
-
 class _Ending(msgspec.Struct):
     exp: float
 
 
-class _Sync(BoardFacts, frozen=True):
-    epoch: str
-    offset: int
-    rank_count: int
-    total_score: int | None
-    records: tuple[Record, ...]
-    period: str | None = None
-    ranks: Ranks = "ordinal"
-
-
-class _Update(msgspec.Struct):
-    epoch: str
-    since: int
-    offset: int
-    rank_count: int
-    total_score: int | None
-    changed: tuple[Record, ...]
-    removed: tuple[str, ...]
-    period: str | None = None
-
-
-_type_of = msgspec.json.Decoder(_Type).decode
-_sync_of = msgspec.json.Decoder(_Sync).decode
-_update_of = msgspec.json.Decoder(_Update).decode
-_status_of = msgspec.json.Decoder(Freshness).decode
+_decode = msgspec.json.Decoder(Sync | Update | Status).decode
 
 
 class TopState:
@@ -129,28 +92,26 @@ class TopState:
         """Start a new connection. Its first message says whether the top is stale."""
         self._stale = None
 
-    def receive(self, message: str | bytes) -> Freshness | None:
-        """Apply a message. If the message is a status, return the status. Ignore messages of unknown types.
-
-        Raises:
-            GapError: a message is missing.
-        """
-        kind = _type_of(message).type
-        if kind == "sync":
-            sync = _sync_of(message)
-            self._ranks = sync.ranks
-            self._facts = BoardFacts(**{name: getattr(sync, name) for name in BoardFacts.__struct_fields__})
-            self.top = self._moved(sync, sync.records)
-        elif kind == "update":
-            update, top = _update_of(message), self.top
-            if top is None or (top.epoch, top.offset) != (update.epoch, update.since):
+    def receive(self, message: str | bytes) -> Status | None:
+        """Apply a message. If the message is a status, return the status. Ignore messages of other types."""
+        try:
+            received: Sync | Update | Status = _decode(message)
+        except msgspec.ValidationError as error:
+            if str(error).endswith(_AT_TYPE):
+                return None
+            raise
+        if isinstance(received, Sync):
+            self._ranks = "ordinal" if received.ranks is UNSET else received.ranks
+            self._facts = BoardFacts(**{name: getattr(received, name) for name in BoardFacts.__struct_fields__})
+            self.top = self._moved(received, received.records)
+        elif isinstance(received, Update):
+            top = self.top
+            if top is None or (top.epoch, top.offset) != (received.epoch, received.since):
                 raise GapError
-            records = tuple(apply(top.records, update.changed, update.removed, self._ranks))
-            self.top = self._moved(update, records)
-        elif kind == "status":
-            status = _status_of(message)
-            self.mark((status.reason or "the server is out of date") if status.stale else None)
-            return status
+            self.top = self._moved(received, apply(top.records, received.changed, received.removed, self._ranks))
+        else:
+            self.mark((received.reason or "the server is out of date") if received.stale else None)
+            return received
         return None
 
     def mark(self, stale: str | None) -> None:
@@ -166,15 +127,15 @@ class TopState:
         self._shown = self.top
         return self.top
 
-    def _moved(self, message: _Sync | _Update, records: tuple[Record, ...]) -> Top:
+    def _moved(self, message: Sync | Update, records: Sequence[Record]) -> Top:
         return Top(
             board=self._board,
             epoch=message.epoch,
             offset=message.offset,
             rank_count=message.rank_count,
             total_score=message.total_score,
-            records=records,
-            period=message.period,
+            records=tuple(records),
+            period=None if message.period is UNSET else message.period,
             facts=self._facts,
             stale=self._stale,
         )
@@ -182,8 +143,10 @@ class TopState:
 
 def live_url(url: str, board: str, **query: object) -> str:
     """Return the URL of the live route of a board. Leave out parameters that are None."""
-    given = {name: value for name, value in query.items() if value is not None}
-    return socket_url(url, f"/v1/boards/{quote(board, safe='')}/live", urlencode(given))
+    given = urlencode({name: value for name, value in query.items() if value is not None})
+    parts = urlsplit(url)
+    path = f"{parts.path}/v1/boards/{quote(board, safe='')}/live"
+    return urlunsplit(("wss" if parts.scheme == "https" else "ws", parts.netloc, path, given, ""))
 
 
 async def open_viewer(
@@ -204,10 +167,9 @@ async def open_viewer(
 class Watcher:
     """Follows one board.
 
-    `limit` is the number of records to watch, `interval` the minimum time between two messages, such as `1s`, and
-    `patience` says for how long the server may be unavailable. `sockets` contains the open connection, so
-    that the client can close this connection when nobody reads from the watcher any more. `credentials` is an API key,
-    a function that returns a viewer token for each connection, or None.
+    `interval` is the minimum time between two messages, such as `1s`. `sockets` contains the open connection, so that
+    the client can close it when nobody reads from the watcher any more. `credentials` is an API key, a function that
+    returns a viewer token for each connection, or None.
     """
 
     def __init__(
@@ -236,15 +198,7 @@ class Watcher:
         self._last_contact = 0.0  # when the server last sent something
 
     async def tops(self) -> AsyncGenerator[Top]:
-        """Yield the top at first, and again whenever it changes or becomes stale.
-
-        Raises:
-            WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
-            AccessRefusedError: the API key or viewer token is missing or not accepted.
-            RequestRefusedError: the server refuses the connection, for example because there is no such board.
-            NotALiveBoardError: no Live Board server answers at the URL.
-            ServerUnavailableError: the patience is over.
-        """
+        """Yield the top at first, and again whenever it changes or becomes stale."""
         self._last_contact = _now()
         while True:
             async with aclosing(self._connection()) as tops:
@@ -261,7 +215,6 @@ class Watcher:
             await asyncio.sleep(pause)
 
     async def _connection(self) -> AsyncGenerator[Top]:
-        """Yield the tops of one connection. End without an error if the client should reconnect."""
         state, connected = self._state, None
         own, renewal = self._credentials, None
         if callable(own):
@@ -309,11 +262,6 @@ class Watcher:
             self._backoff.reset()
 
     async def _message(self, socket: ClientConnection, renewal: float | None) -> bytes:
-        """Wait for a message.
-
-        Raises:
-            TokenEndedError: the viewer token has ended, or will end soon.
-        """
         try:
             async with asyncio.timeout_at(renewal):
                 return await socket.recv(decode=False)
@@ -325,11 +273,7 @@ class Watcher:
             raise
 
     def _next_pause(self) -> float:
-        """Return the seconds to wait before the next connection, as the server has asked or as the back-off says.
-
-        Raises:
-            ServerUnavailableError: the patience would be over after this wait.
-        """
+        """Return the seconds to wait before the next connection, as the server has asked or as the back-off says."""
         now = _now()
         pause = self._earliest - now if self._earliest > now else self._backoff.next()
         if now + pause > self._last_contact + self._patience.seconds:
@@ -337,16 +281,12 @@ class Watcher:
         return pause
 
     def _wait(self, seconds: float | None) -> None:
-        """If the server asks for a wait, set the earliest time of the next connection."""
         if seconds is not None:
             self._earliest = _now() + self._backoff.after(seconds)
 
 
 def _renewal_of(token: str) -> float | None:
-    """Return the time of the loop's clock at which to replace a token.
-
-    Return None if the token does not say when it ends.
-    """
+    """Return the time of the loop's clock at which to replace a token. Return None if the token has no end."""
     try:
         claims = token.split(".")[1]
         ends = msgspec.json.decode(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)), type=_Ending).exp

@@ -3,260 +3,88 @@
 An error reports the first invalid choice of each board, or else all its choices that contradict each other.
 """
 
-import math
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Meta
 
-from live.domain.board import (
-    BOARD_ID,
-    DEFAULT_BOARD,
-    DEFAULT_MAX_AMOUNT,
-    DEFAULT_MAX_MEMBERS,
-    DEFAULT_RETENTION,
-    DEFAULT_VOTES_GRACE,
-    MOST_REMEMBERED,
-    BaselineAge,
-    Board,
-    Boards,
-    ClockKind,
-    Journaling,
-    JournalLevel,
-    Operator,
-    SortOrder,
-    Ties,
-    Visibility,
-    Votes,
-    parse_retention,
-    parts_of_sums,
-)
-from live.domain.event import MAX_SCORE, datetime_of, milliseconds
+from live.domain.board import DEFAULT_BOARD, DEFAULT_RETENTION, MOST_REMEMBERED, Board, Boards
+from live.domain.choices import BOARD_ID, DEFAULT_MAX_MEMBERS, DEFAULT_TYPES, Choices, Votes
 from live.domain.limits import PREFIX, LimitsChoice, PrefixLimits
-from live.domain.packing import Field, Packing, SumPacking
-from live.domain.ranking import Ranks
-from live.domain.score_format import NumberFormat, ScoreFormat
-from live.domain.text import ID_FORM, PATTERN, text_fault, unknown
+from live.domain.text import ID_FORM, text_fault, unknown
 from live.domain.validation_messages import choice_mistake
-from live.domain.window import (
-    Duration,
-    Periods,
-    Rolling,
-    Sliding,
-    Window,
-    WindowChoice,
-    format_duration,
-    make_window,
-    parse_duration,
-    window_advice,
-)
+from live.domain.window import Periods, Rolling, Sliding, Window, WindowChoice, parse_duration, window_advice
 from live.errors import SetupError
 
-_READABLE: Final = {"pattern": PATTERN}  # for the contracts only: `text_mistakes` checks the texts
-EventType = Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=_READABLE)]
-Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_READABLE)]
 C = TypeVar("C", bound=msgspec.Struct)
-DEFAULT_TYPE: Final = "like"
 _AT_WINDOW: Final = " - at `$.window`"  # of msgspec
-_MOST_CAP: Final = 100_000
-_MOST_MEMBERS: Final = 1_000_000_000
-_MOST_VOTES_GRACE: Final = 86_400  # maximum seconds of `votes.grace`
-_MOST_CONFLATION: Final = 60_000  # maximum milliseconds of `conflation_interval`
-_MOST_UNIT: Final = 16  # maximum characters of `unit`
-_MOST_SCALE: Final = 9  # maximum of `scale`, the number of decimals
+# Of each choice that is a duration: its least and its most, and whether it is a whole number of seconds.
+_DURATIONS: Final[Mapping[type[msgspec.Struct], Mapping[str, Mapping[str, Any]]]] = {
+    struct: {
+        field.name: meta.extra
+        for field in msgspec.structs.fields(struct)
+        for meta in getattr(field.type, "__metadata__", ())
+        if meta.extra
+    }
+    for struct in (Choices, Votes)
+}
 
 
-class Choice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True):
-    """A table of choices."""
-
-
-class VotesChoice(Choice, frozen=True, kw_only=True):
-    """The rules of a contest. Each rule is optional."""
-
-    per_key: Annotated[int, Meta(ge=1)] | None = None
-    per_actor: Annotated[int, Meta(ge=1)] | None = None
-    opens: Annotated[datetime, Meta(tz=True)] | None = None
-    closes: Annotated[datetime, Meta(tz=True)] | None = None
-    registered: bool = False
-    changes: bool = True
-    tickets: bool = False
-    grace: Duration | None = None
-
-    @classmethod
-    def of(cls, votes: Votes) -> "VotesChoice":
-        """Return the table that defines these rules."""
-        return cls(
-            per_key=votes.per_key,
-            per_actor=votes.per_actor,
-            opens=None if votes.opens is None else datetime_of(votes.opens),
-            closes=None if votes.closes is None else datetime_of(votes.closes),
-            registered=votes.registered,
-            changes=votes.changes,
-            tickets=votes.tickets,
-            grace=None if votes.grace == DEFAULT_VOTES_GRACE else format_duration(votes.grace),
-        )
-
-
-class FieldChoice(Choice, frozen=True, kw_only=True):
-    """One field of a score that is made of several fields."""
-
-    field: str
-    order: SortOrder = "desc"
-    min: int = 0
-    max: int
-
-    @classmethod
-    def of(cls, part: Field) -> "FieldChoice":
-        """Return the table that defines this field."""
-        return cls(field=part.name, order=part.sort_order, min=part.low, max=part.high)
-
-
-class BoardChoice(Choice, frozen=True, kw_only=True):
-    """The choices of a `[[board]]` table. Each choice except the id has a default."""
-
-    id: Annotated[str, Meta(extra_json_schema={"pattern": f"^{BOARD_ID.pattern}$"})]
-    title: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_READABLE)] = ""
-    types: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None
-    category: Annotated[tuple[Category, ...], Meta(min_length=1)] = ()
-    union: Annotated[tuple[str, ...], Meta(min_length=2)] = ()
-    weights: tuple[Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)], ...] | None = None
-    window: WindowChoice | Literal["forever"] = WindowChoice(rolling="24h", slot="1h")
-    operator: Operator = "incr"
-    sort_order: SortOrder = "desc"
-    zeros: bool = False
-    ties: Ties = "first"
-    ranks: Ranks = "ordinal"
-    score: Annotated[tuple[FieldChoice, ...], Meta(min_length=1)] = ()
-    votes: VotesChoice | None = None
-    cap: Annotated[int, Meta(ge=1, le=_MOST_CAP)] | None = None
-    max_amount: Annotated[int, Meta(ge=1, le=MAX_SCORE)] | None = None
-    max_members: Annotated[int, Meta(ge=1, le=_MOST_MEMBERS)] = DEFAULT_MAX_MEMBERS
-    clock: ClockKind = "server"
-    dedupe_window: Duration | None = None
-    conflation_interval: Duration | None = None
-    like_button: bool = False
-    baseline: BaselineAge = "hour"
-    journal: JournalLevel = "events"
-    journal_events: Duration | None = None
-    journal_periods: Duration | None = None
-    visibility: Visibility | None = None
-    unit: Annotated[str, Meta(max_length=_MOST_UNIT, extra_json_schema=_READABLE)] = ""
-    scale: Annotated[int, Meta(ge=0, le=_MOST_SCALE)] = 0
-    format: NumberFormat = "number"
-
-    @property
-    def score_format(self) -> ScoreFormat | None:
-        """How people read scores, or None for whole numbers."""
-        chosen = ScoreFormat(self.unit, self.scale, self.format)
-        return None if chosen == ScoreFormat() else chosen
-
-
-def make_board(choice: BoardChoice) -> Board:
-    """Build a board from its choices. Check the rules that the types of the choices can't express.
-
-    Raises:
-        ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
-    """
-    window, score, conflation = _check(choice)
-    votes, most = choice.votes, choice.max_amount
-    return Board(
-        id=choice.id,
-        title=choice.title or choice.id,
-        source=frozenset(() if choice.union else choice.types or (DEFAULT_TYPE,)),
-        categories=frozenset(choice.category),
-        union=dict(zip(choice.union, choice.weights or (1,) * len(choice.union), strict=True)),
-        window=window,
-        operator=choice.operator,
-        sort_order=choice.sort_order,
-        zeros=choice.zeros,
-        ties=choice.ties,
-        ranks=choice.ranks,
-        score=score,
-        votes=None
-        if votes is None
-        else Votes(
-            per_key=votes.per_key,
-            per_actor=votes.per_actor,
-            opens=None if votes.opens is None else milliseconds(votes.opens),
-            closes=None if votes.closes is None else milliseconds(votes.closes),
-            registered=votes.registered,
-            changes=votes.changes,
-            tickets=votes.tickets,
-            grace=DEFAULT_VOTES_GRACE if votes.grace is None else round(parse_duration(votes.grace) * 1000),
-        ),
-        cap=choice.cap,
-        max_amount=default_max_amount(choice.weights or ()) if most is None else most,
-        max_members=choice.max_members,
-        clock=choice.clock,
-        dedupe_window=0 if choice.dedupe_window is None else math.ceil(parse_duration(choice.dedupe_window)),
-        conflation=conflation,
-        like_button=choice.like_button,
-        baseline=choice.baseline,
-        journal=Journaling(
-            level=choice.journal,
-            events=None if choice.journal_events is None else parse_retention(choice.journal_events),
-            periods=None if choice.journal_periods is None else parse_retention(choice.journal_periods),
-        ),
-        visibility=choice.visibility,
-        score_format=choice.score_format,
-    )
-
-
-def default_max_amount(weights: Collection[int]) -> int:
-    """Return the default of `max_amount`. For a union, it takes the weights of the parts into account."""
-    return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, weights), 1))
-
-
-def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
-    """Return the window, the packing, and the conflation interval in milliseconds.
-
-    Raises:
-        ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
-    """
-    mistakes = list(_conflicts(choice))
-    window: Window | None = None
-    score: Packing | None = None
-    if not BOARD_ID.fullmatch(choice.id):
-        mistakes.insert(0, f"id = {choice.id!r} is not an id: {ID_FORM}")
-    try:
-        window = make_window(choice.window)
-    except ValueError as error:
-        mistakes += str(error).split("\n")
-    mistakes += _window_conflicts(choice, window)
-    conflation = None
-    if choice.conflation_interval is not None:
-        try:
-            conflation = round(parse_duration(choice.conflation_interval) * 1000)
-            if not 1 <= conflation <= _MOST_CONFLATION:
-                most = f"{_MOST_CONFLATION // 1000}s"
-                mistakes.append(f"conflation_interval: {choice.conflation_interval!r} is not between 1ms and {most}")
-        except ValueError as error:
-            mistakes.append(f"conflation_interval: {error}")
-    fields = []
-    for part in choice.score:
-        try:
-            fields.append(Field(part.field, part.order, part.min, part.max))
-        except ValueError as error:
-            mistakes += [f"score: {line}" for line in str(error).split("\n")]
-    if choice.score and len(fields) == len(choice.score):
-        try:
-            if choice.operator != "incr":
-                score = Packing(tuple(fields))
-            elif window is not None:
-                score = SumPacking(tuple(fields), parts_of_sums(window, choice.clock))
-        except ValueError as error:
-            mistakes += [f"score: {line}" for line in str(error).split("\n")]
-    if mistakes or window is None:
+def make_board(choices: Choices) -> Board:
+    """Build a board from its choices. Check the rules that the types of the choices can't express."""
+    board = Board(**msgspec.structs.asdict(choices))
+    if mistakes := list(_mistakes(board)):
         raise ValueError("\n".join(mistakes))
-    return window, score, conflation
+    return board
 
 
-def _conflicts(choice: BoardChoice) -> Iterator[str]:
+def _mistakes(board: Board) -> Iterator[str]:
+    """Find choices that are invalid or contradict each other."""
+    if not BOARD_ID.fullmatch(board.id):
+        yield f"id = {board.id!r} is not an id: {ID_FORM}"
+    yield from _conflicts(board)
+    durations = [*_duration_mistakes(board), *(_duration_mistakes(board.votes, "votes.") if board.votes else ())]
+    yield from durations
+    if not durations:
+        yield from _journal_conflicts(board)
+    window: Window | None = None
+    try:
+        window = board.window
+    except ValueError as error:
+        yield from str(error).split("\n")
+    yield from _window_conflicts(board, window)
+    of_fields = [mistake for field in board.score for mistake in field.mistakes()]
+    if window is not None and not of_fields:
+        try:
+            _ = board.packing
+        except ValueError as error:
+            of_fields = str(error).split("\n")
+    yield from (f"score: {line}" for line in of_fields)
+
+
+def _duration_mistakes(choices: msgspec.Struct, place: str = "") -> Iterator[str]:
+    """Find durations that are none, and durations that are too short or too long."""
+    for name, limits in _DURATIONS[Votes if isinstance(choices, Votes) else Choices].items():
+        if (text := getattr(choices, name)) is None:
+            continue
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            yield f"{place}{name}: {error}"
+            continue
+        least, most = limits.get("least"), limits.get("most")
+        if least and seconds < parse_duration(least):
+            yield f"{place}{name}: {text!r} is less than {least}"
+        elif most and seconds > parse_duration(most):
+            yield f"{place}{name}: {text!r} is more than {most}"
+        elif limits.get("whole") and seconds != int(seconds):
+            yield f"{place}{name}: {text!r} is not a whole number of seconds"
+
+
+def _conflicts(choice: Board) -> Iterator[str]:
     """Find choices that contradict each other, whatever the window is."""
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
@@ -272,41 +100,28 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         yield "`unit` with `format = duration`: `1:23` needs no unit; leave it out"
     if choice.votes is not None:
         yield from _vote_mistakes(choice.votes)
-    yield from _journal_mistakes(choice)
     yield from _union_mistakes(choice)
     if choice.score:
         yield from _fields_conflicts(choice)
 
 
-def _journal_mistakes(choice: BoardChoice) -> Iterator[str]:
-    kept = DEFAULT_RETENTION
-    for name in ("journal_events", "journal_periods"):
-        text = getattr(choice, name)
-        if text is None:
-            continue
-        if choice.journal == "off":
-            yield f"`{name}` with `journal = off`: the journal keeps nothing; leave it out"
-        try:
-            seconds = parse_retention(text)
-        except ValueError as error:
-            yield f"{name}: {error}"
-        else:
-            kept = seconds if name == "journal_events" else kept
-    if choice.dedupe_window is None:
-        return
+def _journal_conflicts(choice: Board) -> Iterator[str]:
     if choice.journal == "off":
-        yield "`dedupe_window` with `journal = off`: only the journal keeps ids for so long; leave it out"
-    try:
-        if parse_duration(choice.dedupe_window) > kept and choice.journal != "off":
-            yield (
-                f"`dedupe_window` of {choice.dedupe_window} is longer than the journal keeps events, "
-                f"{format_duration(kept * 1000)}; make `journal_events` as long"
-            )
-    except ValueError as error:
-        yield f"dedupe_window: {error}"
+        for name in ("journal_events", "journal_periods"):
+            if getattr(choice, name) is not None:
+                yield f"`{name}` with `journal = off`: the journal keeps nothing; leave it out"
+        if choice.dedupe_window is not None:
+            yield "`dedupe_window` with `journal = off`: only the journal keeps ids for so long; leave it out"
+        return
+    kept = choice.journal_events or f"{DEFAULT_RETENTION // 86_400}d"
+    if parse_duration(choice.dedupe_window or "0s") > parse_duration(kept):
+        yield (
+            f"`dedupe_window` of {choice.dedupe_window} is longer than the journal keeps events, {kept}; make "
+            "`journal_events` as long"
+        )
 
 
-def _fields_conflicts(choice: BoardChoice) -> Iterator[str]:
+def _fields_conflicts(choice: Board) -> Iterator[str]:
     """Find choices that contradict a score of several fields."""
     if choice.sort_order == "asc":
         yield "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc"
@@ -322,19 +137,14 @@ def _fields_conflicts(choice: BoardChoice) -> Iterator[str]:
         yield "`unit`, `scale` or `format` with `score`: no unit fits all fields; name it in a field, like `time_ms`"
 
 
-def _vote_mistakes(votes: VotesChoice) -> Iterator[str]:
+def _vote_mistakes(votes: Votes) -> Iterator[str]:
     if votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
     if votes.tickets and votes.per_key != 1:
         yield "`votes` with `tickets` needs `per_key = 1`: a ticket has one vote for each member"
-    try:
-        if votes.grace is not None and parse_duration(votes.grace) > _MOST_VOTES_GRACE:
-            yield f"votes.grace: {votes.grace!r} is more than {_MOST_VOTES_GRACE // 3600}h"
-    except ValueError as error:
-        yield f"votes.grace: {error}"
 
 
-def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
+def _union_mistakes(choice: Board) -> Iterator[str]:
     if not choice.union:
         if choice.weights is not None:
             yield "`weights` needs `union`"
@@ -343,13 +153,13 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
         yield "`union` names a board twice; give it a weight instead"
     if choice.weights is not None and len(choice.weights) != len(choice.union):
         yield f"`weights` has {len(choice.weights)} numbers for {len(choice.union)} boards in `union`"
-    if choice.types is not None or choice.category:
+    if choice.types is not DEFAULT_TYPES or choice.category:
         yield "`union` with `types` or `category`: a union counts what its boards count"
     if choice.operator != "incr" or choice.votes is not None:
         yield "`union` with `votes` or an operator other than incr: a union only adds"
 
 
-def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[str]:
+def _window_conflicts(choice: Board, window: Window | None) -> Iterator[str]:
     """Find choices that contradict the window. `window` is None if the window itself is wrong."""
     if choice.like_button and window is not None:  # a like of a visitor must count exactly once
         if choice.operator != "incr" or choice.union or choice.clock == "event":
@@ -361,7 +171,7 @@ def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[st
             yield "`like_button` with this window needs `votes = { per_key = 1 }`, to count a like of a visitor once"
         elif window.length + getattr(window, "slot", 0) > MOST_REMEMBERED:
             yield "`like_button` with a window and slot of more than 8d in all: likes are remembered for 8d at most"
-    chosen = choice.window
+    chosen = choice.window_choice
     has_periods = isinstance(chosen, WindowChoice) and chosen.calendar is not None and chosen.last is None
     if choice.journal_periods is not None and not has_periods:
         yield "`journal_periods` with a window without periods: leave it out"
@@ -384,7 +194,7 @@ def text_mistakes(board: Board) -> Iterator[str]:
         ("title", {board.title}),
         ("types", board.source),
         ("category", board.categories),
-        ("unit", {board.score_format.unit} - {""} if board.score_format else set[str]()),
+        ("unit", {board.unit} - {""}),
     ):
         for text in sorted(texts):
             if fault := text_fault(text):
@@ -392,11 +202,7 @@ def text_mistakes(board: Board) -> Iterator[str]:
 
 
 def read_table(table: Mapping[str, Any], kind: type[C]) -> C:
-    """Read a table of choices from a file or a request.
-
-    Raises:
-        ValueError: a choice is invalid. The message is about the first such choice.
-    """
+    """Read a table of choices from a file or a request. An error is about the first invalid choice."""
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
@@ -424,6 +230,8 @@ def part_mistakes(
             yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
         elif fed.score != board.score:
             yield f"board {board.id!r}: its union names {part!r}, whose `score` has other fields or ranges"
+        elif fed.idle_ttl is not None:
+            yield f"board {board.id!r}: its union names {part!r}, which may be deleted after its `idle_ttl`"
         for fault in () if fed is None else (exposure(board, fed), forgetting(board, fed)):
             if fault:
                 yield f"board {board.id!r}: {fault}"
@@ -448,10 +256,10 @@ def forgetting(union: Board, part: Board) -> str | None:
 
     Return None if the union may add it up.
     """
-    if part.dedupe_window <= union.dedupe_window:
+    if part.dedupe_seconds <= union.dedupe_seconds:
         return None
-    window = format_duration(part.dedupe_window * 1000)
-    return f"its union names {part.id!r}, which remembers ids for {window}; let the union remember them as long"
+    remembers = f"which remembers ids for {part.dedupe_window}"
+    return f"its union names {part.id!r}, {remembers}; let the union remember them as long"
 
 
 def read_limits(tables: object) -> tuple[list[PrefixLimits], list[str]]:
@@ -496,11 +304,7 @@ def _limit_mistakes(limits: PrefixLimits, boards: Collection[Board]) -> Iterator
 
 
 def parse_boards(text: str) -> Boards:
-    """Parse the text of a boards file.
-
-    Raises:
-        SetupError: the file has mistakes. The message has one line for each mistake.
-    """
+    """Parse the text of a boards file."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also raised for numbers of thousands of digits and deep nesting
@@ -521,7 +325,7 @@ def parse_boards(text: str) -> Boards:
         name = f"board {number}" + (f" ({table['id']!r})" if "id" in table else "")
         is_known = board_id in boards or board_id in invalid
         try:
-            board = make_board(read_table(table, BoardChoice))
+            board = make_board(read_table(table, Choices))
             found = list(text_mistakes(board))
         except ValueError as error:
             found = str(error).split("\n")
@@ -540,13 +344,9 @@ def parse_boards(text: str) -> Boards:
 
 
 def load_boards(path: Path | None) -> Boards:
-    """Read a boards file, or return the default board.
-
-    Raises:
-        SetupError: the file can't be read, or has mistakes.
-    """
+    """Read a boards file, or return the default board."""
     if path is None:
-        return Boards([msgspec.structs.replace(DEFAULT_BOARD, visibility=None)])  # LIVE_VISIBILITY says who may read it
+        return Boards([DEFAULT_BOARD])
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -14,6 +14,7 @@ An hour is the time during which a wall clock shows the same hour. It ends when 
 hour a second time, this is another period. Its name has the offset: `2026-11-01T01-0500` follows `2026-11-01T01`.
 """
 
+import math
 import re
 from bisect import bisect, bisect_left, insort
 from contextlib import suppress
@@ -68,11 +69,7 @@ class Calendar:
     """Divides time into periods of one unit. `day_start` is the time at which days begin, such as `09:00`."""
 
     def __init__(self, unit: Unit, zone: ZoneInfo, week_start: Weekday = "monday", day_start: str = MIDNIGHT) -> None:
-        """Take the choices of a calendar.
-
-        Raises:
-            ValueError: `day_start` is not a time.
-        """
+        """Take the choices of a calendar."""
         match = DAY_START.fullmatch(day_start)
         if match is None:
             raise ValueError(f"day_start = {day_start!r} is not a time from 00:00 to 23:59")
@@ -81,28 +78,19 @@ class Calendar:
         self.week_start = week_start
         self.day_start = timedelta(hours=int(match[1]), minutes=int(match[2]))
         self._weekday = WEEKDAYS.index(week_start)
-        self._starts: list[int] = []  # the starts of the known periods, ascending
-        self._known: dict[int, Period] = {}  # by start
+        self._known: list[Period] = []  # ascending
 
     def at(self, seconds: int) -> Period:
-        """Return the period of a moment.
-
-        Raises:
-            OverflowError: the moment is not within the years 2 to 9997.
-        """
-        place = bisect(self._starts, seconds)
-        if place:
-            known = self._known[self._starts[place - 1]]
-            if seconds < known.end:
-                return known
+        """Return the period of a moment within the years 2 to 9997. For any other moment, raise OverflowError."""
+        place = bisect(self._known, (seconds, math.inf))
+        if place and seconds < self._known[place - 1].end:
+            return self._known[place - 1]
         if not FIRST <= seconds < LAST:
             raise OverflowError("calendars go from the year 2 to the year 9997")
         period = self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds)
-        if len(self._starts) >= _MOST_KNOWN:  # this is rare, because most moments fall into few periods
-            self._starts.clear()
+        if len(self._known) >= _MOST_KNOWN:  # this is rare, because most moments fall into few periods
             self._known.clear()
-        insort(self._starts, period.start)
-        self._known[period.start] = period
+        insort(self._known, period)
         return period
 
     def before(self, period: Period) -> Period:
@@ -110,11 +98,7 @@ class Calendar:
         return self.at(period.start - 1)
 
     def parse(self, name: str) -> Period:
-        """Find the period with a name such as `2026-W47`.
-
-        Raises:
-            ValueError: there is no such period. The message shows the expected form.
-        """
+        """Find the period with a name such as `2026-W47`."""
         match = _FORMS[self.unit].fullmatch(name)
         if match is not None:
             with suppress(ValueError, OverflowError):  # for example 30 February or the year 0
@@ -137,10 +121,9 @@ class Calendar:
         raise ValueError(f"{name!r} is not a valid {self.unit}; expected a form like {EXAMPLES[self.unit]}")
 
     def _days_at(self, seconds: int) -> Period:
-        """Return a period of whole days.
+        """Choose a period of whole days by the date.
 
-        The date determines the period. If the clocks were set back from a new day to the previous day, a moment after
-        that belongs to the new day.
+        If the clocks were set back from a new day to the previous day, a moment after that belongs to the new day.
         """
         first = self._first_day((datetime.fromtimestamp(seconds, self.zone) - self.day_start).date())
         after = self._next(first)
@@ -156,7 +139,6 @@ class Calendar:
         return Period(self._opening(first), self._opening(after), name)
 
     def _opening(self, day: date) -> int:
-        """Return when a day begins: the first moment at which clocks show `day_start` on its date, or later."""
         opening = datetime(day.year, day.month, day.day, tzinfo=self.zone) + self.day_start
         first, second = int(opening.timestamp()), int(opening.replace(fold=1).timestamp())
         if first <= second:
@@ -166,7 +148,6 @@ class Calendar:
         return second + bisect_left(range(second, first), x=True, key=lambda moment: self._offset(moment) == offset)
 
     def _first_day(self, day: date) -> date:
-        """Return the first day of the period that contains a day."""
         if self.unit == "day":
             return day
         if self.unit == "week":
@@ -193,7 +174,6 @@ class Calendar:
         return Period(start, end, name)
 
     def _offset(self, seconds: int) -> int:
-        """Return the offset of the zone from UTC in seconds."""
         local = datetime.fromtimestamp(seconds, self.zone)
         return int(local.replace(tzinfo=UTC).timestamp()) - seconds
 

@@ -46,9 +46,6 @@ def read_header(text: str) -> Header:
     """Read the first line of a table whose cells a comma, a semicolon or a tab divides: the one that it has most often.
 
     Column names are in lower case, without white space around them. Another name for `key` is `member`.
-
-    Raises:
-        csv.Error: a quote does not end.
     """
     text = text.removeprefix("\ufeff").rstrip("\r\n")
     separator = max(_SEPARATORS, key=text.count)
@@ -57,11 +54,7 @@ def read_header(text: str) -> Header:
 
 
 def cells_of(text: str, separator: str) -> list[str]:
-    """Split a line of a table into cells.
-
-    Raises:
-        csv.Error: the line has a quote that does not end, for example because a cell has several lines.
-    """
+    """Split a line of a table into cells. If a cell has several lines, raise `csv.Error`: a quote does not end."""
     return next(csv.reader(io.StringIO(text), strict=True, delimiter=separator), [])
 
 

@@ -1,18 +1,34 @@
 """Decode bodies strictly into events, and report the index of each mistake.
 
 `msgspec` decodes a body in one pass. Only if an event of an array has a mistake, the array is split, and its events are
-decoded one by one. JSON allows repeated fields: the last one counts.
+decoded one by one. JSON allows repeated fields: the last one counts. If a whole body is refused, nothing of it counts.
+
+In CloudEvents 1.0, `subject` is the member, `source` and `id` the identity, `amount` the amount. An attribute can't be
+an object, so `fields` and `metadata` are JSON text. `data` and other extensions are allowed and ignored. Attribute
+names must follow the specification exactly, because an event whose `Amount` of 30 is ignored would count 1.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from itertools import islice
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta, UnsetType
 
-from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, IncomingEvent, Rejection, event_fault
+from live.domain.event import (
+    DOTS,
+    MAX_DETAIL,
+    MAX_KEY_BYTES,
+    MAX_SCORE,
+    IncomingEvent,
+    Key,
+    Label,
+    Rejection,
+    event_fault,
+)
+from live.domain.meaning import ACTOR, BOARD, CATEGORY, ID, REPLACES, SOURCE, TIME, TYPE, says
 from live.domain.validation_messages import in_words
 from live.errors import ProblemError
 
@@ -43,10 +59,7 @@ class DecodedBody(msgspec.Struct, frozen=True):
 
 
 def decode_plain(body: bytes) -> IncomingEvent | None:
-    """Decode a body that is one valid JSON object. This is the most frequent case.
-
-    Return None if the body needs a closer check.
-    """
+    """Decode a body that is one valid JSON object, the most frequent case. Return None if it needs a closer check."""
     try:
         event = _one.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -55,11 +68,7 @@ def decode_plain(body: bytes) -> IncomingEvent | None:
 
 
 def decode_json(body: bytes, max_events: int) -> DecodedBody:
-    """Decode one JSON object or an array of them.
-
-    Raises:
-        ProblemError: `malformed_body` or `too_many_events`. Nothing of the body counts.
-    """
+    """Decode one JSON object or an array of them."""
     if not body.lstrip(SPACE).startswith(b"["):  # one object
         event = decode_plain(body)
         if event is not None:
@@ -76,11 +85,13 @@ def decode_json(body: bytes, max_events: int) -> DecodedBody:
     together = "".join(keys)
     is_valid = together.isascii() and together.isprintable() and "" not in keys
     is_valid = is_valid and (" " not in together or all(key == key.strip() for key in keys))
+    is_valid = is_valid and ("." not in together or DOTS.isdisjoint(keys))
     is_valid = is_valid and (
         bare
         or all(
             event.metadata is UNSET
             and event.replaces is UNSET
+            and event.id not in DOTS
             and (event.actor is UNSET or (event.actor.isprintable() and event.actor == event.actor.strip()))
             for event in events
         )
@@ -91,11 +102,7 @@ def decode_json(body: bytes, max_events: int) -> DecodedBody:
 
 
 def decode_ndjson(body: bytes, max_events: int) -> DecodedBody:
-    """Decode one JSON object per line. Ignore blank lines, which have no index.
-
-    Raises:
-        ProblemError: `malformed_body` if the body has no event, or `too_many_events`.
-    """
+    """Decode one JSON object per line. Ignore blank lines, which have no index."""
     lines = [found[0] for found in islice(_LINE.finditer(body), max_events + 1)]
     limit(len(lines), max_events)
     if not lines:
@@ -115,11 +122,7 @@ def decode_each(parts: Iterable[bytes], decode: Callable[[bytes], IncomingEvent]
 
 
 def decoded(part: bytes, decode: Callable[[bytes], IncomingEvent]) -> IncomingEvent | Rejection:
-    """Decode one event. Return a rejection if its fields are invalid. `checked` sets the index of the rejection.
-
-    Raises:
-        ProblemError: `malformed_body`: it is not JSON.
-    """
+    """Decode one event. Return a rejection if its fields are invalid. `checked` sets the index of the rejection."""
     try:
         return decode(part)
     except msgspec.ValidationError as error:
@@ -129,11 +132,7 @@ def decoded(part: bytes, decode: Callable[[bytes], IncomingEvent]) -> IncomingEv
 
 
 def elements_of(body: bytes, max_events: int) -> list[bytes]:
-    """Split a JSON array.
-
-    Raises:
-        ProblemError: `malformed_body` or `too_many_events`.
-    """
+    """Split a JSON array."""
     try:
         body.decode()  # `msgspec.Raw` does not check UTF-8
         elements = _elements.decode(body)
@@ -144,7 +143,6 @@ def elements_of(body: bytes, max_events: int) -> list[bytes]:
 
 
 def _malformed(body: bytes, error: Exception) -> ProblemError:
-    """Say why a body is not JSON."""
     if not body.strip(SPACE):
         return ProblemError("malformed_body", "the body is empty")
     if isinstance(error, RecursionError):
@@ -178,11 +176,95 @@ def checked(parts: Sequence[IncomingEvent | Rejection]) -> DecodedBody:
 
 
 def limit(number: int, max_events: int) -> None:
-    """Refuse a body with too many events.
-
-    Raises:
-        ProblemError: `too_many_events`.
-    """
+    """Refuse a body with too many events."""
     if number > max_events:
         detail = f"more than {max_events} events in one body"
         raise ProblemError("too_many_events", detail)
+
+
+_NAME: Final = re.compile("[a-z0-9]+")
+_MOST_ATTRIBUTES: Final = 100
+_INNER: Final = "`fields` must be a JSON object with whole numbers, and `metadata` a JSON object, as text"
+_WHOLE: Final = re.compile(rb'"(-?(?:0|[1-9][0-9]{0,15}))"')  # a whole number as text
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The supported attributes of a CloudEvent. Null means unset. Other attributes are ignored."""
+
+    specversion: Annotated[str, Meta(pattern="^1[.]0$", max_length=3), says("Version of CloudEvents.")]
+    id: Annotated[Label, ID]
+    source: Annotated[Label, SOURCE]
+    type: Annotated[Label, TYPE]
+    subject: Annotated[Key, says("The member.")]
+    time: Annotated[Annotated[datetime, Meta(tz=True)] | None, TIME] = None
+    board: Annotated[str | None, BOARD] = None
+    actor: Annotated[Label | None, ACTOR] = None
+    amount: Annotated[
+        Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | None,
+        says("The amount to add, or the new score. Written as text if it has more than 32 bits."),
+    ] = None
+    category: Annotated[Label | None, CATEGORY] = None
+    fields: Annotated[
+        str | None, says("JSON text of an object: whole numbers by name, for boards whose score is made of fields.")
+    ] = None
+    metadata: Annotated[str | None, says("JSON text of an object that is stored with the record.")] = None
+    replaces: Annotated[Key | None, REPLACES] = None
+
+
+_event = msgspec.json.Decoder(CloudEvent)
+_attributes = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_KNOWN: Final = frozenset({*CloudEvent.__struct_fields__, "data", "data_base64"})
+
+
+def decode_structured(body: bytes) -> DecodedBody:
+    """Decode `application/cloudevents+json`: one event."""
+    return checked([decoded(body, _decode)])
+
+
+def decode_batch(body: bytes, max_events: int) -> DecodedBody:
+    """Decode `application/cloudevents-batch+json`: an array of events, which may be empty."""
+    if not body.lstrip(SPACE).startswith(b"["):
+        raise ProblemError(
+            "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
+        )
+    return decode_each(elements_of(body, max_events), _decode)
+
+
+def _decode(part: bytes) -> IncomingEvent:
+    attributes = _attributes.decode(part)
+    if len(attributes) > _MOST_ATTRIBUTES:
+        raise msgspec.ValidationError(f"the event has more than {_MOST_ATTRIBUTES} attributes")
+    for name in attributes:
+        if name not in _KNOWN and not _NAME.fullmatch(name):
+            raise msgspec.ValidationError(
+                f"{name[:MAX_DETAIL]!r} is not an attribute name; use lower-case letters and digits"
+            )
+    # Integers of CloudEvents have 32 bits, so a larger amount is text. A gateway that makes JSON of headers may keep
+    # any amount as text.
+    if found := _WHOLE.fullmatch(bytes(attributes.get("amount", b""))):
+        part = msgspec.json.encode({**attributes, "amount": msgspec.Raw(found[1])})
+    event = _event.decode(part)
+    fields: dict[str, int] | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
+    try:
+        if event.fields is not None:
+            fields = msgspec.json.decode(event.fields, type=dict[str, int])
+        if event.metadata is not None:
+            msgspec.json.decode(event.metadata)
+            metadata = msgspec.Raw(event.metadata.strip().encode())
+    except (msgspec.DecodeError, RecursionError):
+        raise msgspec.ValidationError(_INNER) from None
+    return IncomingEvent(
+        key=event.subject,
+        amount=UNSET if event.amount is None else event.amount,
+        type=event.type,
+        board=UNSET if event.board is None else event.board,
+        time=UNSET if event.time is None else event.time,
+        id=event.id,
+        source=event.source,
+        actor=UNSET if event.actor is None else event.actor,
+        category=UNSET if event.category is None else event.category,
+        fields=fields,
+        metadata=metadata,
+        replaces=UNSET if event.replaces is None else event.replaces,
+    )

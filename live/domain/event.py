@@ -10,30 +10,15 @@ from typing import Annotated, Any, Final, TypeAlias, cast, overload
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from live.domain.text import (
-    ACTOR,
-    BOARD,
-    CATEGORY,
-    DETAIL,
-    FIELDS,
-    ID,
-    INDEX,
-    KEY,
-    METADATA,
-    PATTERN,
-    RANK_COUNT,
-    REPLACES,
-    SOURCE,
-    TIME,
-    TYPE,
-    character_fault,
-    json_fault,
-    space_fault,
-)
+from live.domain import meaning
+from live.domain.meaning import says
+from live.domain.text import PATTERN, character_fault, json_fault, space_fault
 from live.errors import RETRYABLE
 
 MAX_SCORE: Final = 2**53
 MAX_KEY_BYTES: Final = 1024
+DOTS: Final = frozenset({".", ".."})
+"""Names that no URL can have: clients drop them from a path, and so ask for something else."""
 MAX_METADATA_BYTES: Final = 4096
 MAX_DETAIL: Final = 200
 
@@ -47,52 +32,37 @@ Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_KE
 
 
 class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
-    """An event: a member (`key`) received `amount` at `time`.
+    """An event: a member (`key`) received `amount` at `time`."""
 
-    `type` and `category` select the boards that the event feeds. `fields` make up the score on boards that rank by
-    several fields. `metadata` is stored with the record. `replaces` is the member from which the actor takes the same
-    amount back in the same step.
-    """
-
-    key: Annotated[Key, KEY]
+    key: Annotated[Key, meaning.KEY]
     amount: Annotated[
         Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType,
-        Meta(
-            description="The amount to add to the score, 1 by default. Boards with `set` or `best` need it: it is"
-            " the new score."
-        ),
+        says("The amount to add to the score, 1 by default. Boards with `set` or `best` need it: it is the new score."),
     ] = UNSET
-    type: Annotated[Label | UnsetType, TYPE] = UNSET
-    board: Annotated[str | UnsetType, Meta(description="The one board to feed, instead of `type`.")] = UNSET
-    time: Annotated[Annotated[datetime, Meta(tz=True)] | UnsetType, TIME] = UNSET
-    id: Annotated[Label | UnsetType, ID] = UNSET
-    source: Annotated[Label | UnsetType, SOURCE] = UNSET
-    actor: Annotated[Label | UnsetType, ACTOR] = UNSET
-    category: Annotated[Label | UnsetType, CATEGORY] = UNSET
-    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
-    metadata: Annotated[msgspec.Raw | UnsetType, METADATA] = UNSET
-    replaces: Annotated[Key | UnsetType, REPLACES] = UNSET
+    type: Annotated[Label | UnsetType, meaning.TYPE] = UNSET
+    board: Annotated[str | UnsetType, says("The one board to feed, instead of `type`.")] = UNSET
+    time: Annotated[Annotated[datetime, Meta(tz=True)] | UnsetType, meaning.TIME] = UNSET
+    id: Annotated[Label | UnsetType, meaning.ID] = UNSET
+    source: Annotated[Label | UnsetType, meaning.SOURCE] = UNSET
+    actor: Annotated[Label | UnsetType, meaning.ACTOR] = UNSET
+    category: Annotated[Label | UnsetType, meaning.CATEGORY] = UNSET
+    fields: Annotated[dict[str, int] | UnsetType, meaning.FIELDS] = UNSET
+    metadata: Annotated[msgspec.Raw | UnsetType, meaning.METADATA] = UNSET
+    replaces: Annotated[Key | UnsetType, meaning.REPLACES] = UNSET
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Why one event of a body was not counted.
+    """Why one event of a body was not counted."""
 
-    `board` names the board that refused the event, on a server with several boards. `retryable` is true if the same
-    event may count later. `counted` is set if another board has counted the event, now or before.
-    """
-
-    index: Annotated[int, INDEX]
-    code: Annotated[str, Meta(description="Stable name of the refusal.")]
-    detail: Annotated[str, DETAIL]
+    index: Annotated[int, meaning.INDEX]
+    code: Annotated[str, says("Stable name of the refusal.")]
+    detail: Annotated[str, meaning.DETAIL]
     board: Annotated[
-        str | UnsetType, Meta(description="Id of the board that refused the event. Omitted on a server with one board.")
+        str | UnsetType, says("Id of the board that refused the event. Omitted on a server with one board.")
     ] = UNSET
-    retryable: Annotated[
-        bool, Meta(description="Whether the reason can pass, so that the same event can count later.")
-    ] = False
+    retryable: Annotated[bool, says("Whether the reason can pass, so that the same event can count later.")] = False
     counted: Annotated[
-        bool | UnsetType,
-        Meta(description="True if another board has counted the event, now or before. Omitted otherwise."),
+        bool | UnsetType, says("True if another board has counted the event, now or before. Omitted otherwise.")
     ] = UNSET
 
     def __post_init__(self) -> None:
@@ -104,68 +74,54 @@ class Rejection(msgspec.Struct, frozen=True):
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of the member of an event, on a board that has counted the event.
 
-    The record is read at the position of the event on the board, or later. `period` is the period in which the
-    event counted. `score` and `rank` are null if the member is not on the board: it is hidden, its sum is zero on a
-    board without `zeros`, or the board has a `cap` and other members are better. `best` says whether the event was a
-    new best of its member, on boards that keep the best. `fields` make up the score.
+    `score` and `rank` are null if the member is not on the board: it is hidden, its sum is zero on a board without
+    `zeros`, or the board has a `cap` and other members are better.
     """
 
-    index: Annotated[int, INDEX]
-    board: Annotated[str, BOARD]
-    member: Annotated[str, KEY] = msgspec.field(name="key")
-    score: Annotated[int | None, Meta(description="The score. Null if the member is not on the board.")]
-    rank: Annotated[
-        int | None, Meta(description="Place in the ranking, from 1. Null if the member is not on the board.")
-    ]
+    index: Annotated[int, meaning.INDEX]
+    board: Annotated[str, meaning.BOARD]
+    member: Annotated[str, meaning.KEY] = msgspec.field(name="key")
+    score: Annotated[int | None, says("The score. Null if the member is not on the board.")]
+    rank: Annotated[int | None, says("Place in the ranking, from 1. Null if the member is not on the board.")]
     best: Annotated[
         bool | None,
-        Meta(
-            description="Whether the event was a new best of its member. Null for a duplicate, on boards that do "
+        says(
+            "Whether the event was a new best of its member. Null for a duplicate, on boards that do "
             "not keep the best, and if the connection to the store was lost meanwhile."
         ),
     ]
     period: Annotated[
-        str | None,
-        Meta(description="Period in which the event counted. Null on boards without a ranking for each period."),
+        str | None, says("Period in which the event counted. Null on boards without a ranking for each period.")
     ]
-    rank_count: Annotated[int, RANK_COUNT]
-    epoch: Annotated[str, Meta(description="Epoch of the board when the record was read.")]
+    rank_count: Annotated[int, meaning.RANK_COUNT]
+    epoch: Annotated[str, says("Epoch of the board when the record was read.")]
     offset: Annotated[
-        int, Meta(description="Offset of the board when the record was read: the offset of the event, or a later one.")
+        int, says("Offset of the board when the record was read: the offset of the event, or a later one.")
     ]
-    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
+    fields: Annotated[dict[str, int] | UnsetType, meaning.FIELDS] = UNSET
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The result of a request with events.
+    """The result of a request with events."""
 
-    It says how many events counted, which events were refused, and the new offset of each board that changed.
-    `duplicates` are the indexes of the duplicates, if other events counted. `records` are the records of the members
-    after the events, if the request asks for them.
-    """
-
-    accepted: Annotated[int, Meta(description="Number of events that were counted.")]
-    duplicate: Annotated[
-        int, Meta(description="Number of events that were not counted again, because their identity was known.")
-    ]
-    rejected: Annotated[tuple[Rejection, ...], Meta(description="Refused events, by index.")]
-    offsets: Annotated[dict[str, int], Meta(description="New offset of each board that changed, by id.")]
+    accepted: Annotated[int, says("Number of events that were counted.")]
+    duplicate: Annotated[int, says("Number of events that were not counted again, because their identity was known.")]
+    rejected: Annotated[tuple[Rejection, ...], says("Refused events, by index.")]
+    offsets: Annotated[dict[str, int], says("New offset of each board that changed, by id.")]
     duplicates: Annotated[
-        tuple[int, ...] | UnsetType,
-        Meta(description="Indexes of the duplicates, if other events counted. Omitted otherwise."),
+        tuple[int, ...] | UnsetType, says("Indexes of the duplicates, if other events counted. Omitted otherwise.")
     ] = UNSET
     records: Annotated[
         Sequence[EventRecord] | UnsetType,
-        Meta(description="Records of the members, in the order of the events. Only with `rank=true`."),
+        says("Records of the members, in the order of the events. Only with `rank=true`."),
     ] = UNSET
 
 
 class Extra(msgspec.Struct, frozen=True):
     """Parts of an event that only some boards use: the actor, and JSON that is stored with the record.
 
-    `replaces` is the member from which the actor takes the same amount back in the same step. `refused` is the code
-    with which the board refuses the event. If the board has counted the same identity before, the event is a duplicate
-    instead.
+    `refused` is the code with which the board refuses the event. If the board has counted the same identity before, the
+    event is a duplicate instead.
     """
 
     actor: str | None = None
@@ -232,10 +188,7 @@ _LIKE: Final = (1, None, None, None)  # the rest of a like's entry, after the me
 
 
 class Likes(Sequence[Entry]):
-    """Entries of which each is one like.
-
-    Only the members are stored, so adding up the likes of a body is several times as fast.
-    """
+    """Entries of which each is one like. Only members are stored, so adding up a body is several times as fast."""
 
     __slots__ = ("keys",)
 
@@ -323,21 +276,17 @@ def milliseconds(time: datetime) -> int:
     return (time - _EPOCH) // _MILLISECOND
 
 
-def datetime_of(time: int) -> datetime:
-    """Convert milliseconds since 1970 to a time."""
-    return _EPOCH + time * _MILLISECOND
-
-
 def key_fault(key: str) -> str | None:
     """Say why a member is invalid, or return None.
 
     A valid member has 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters, and no white space at its
-    beginning or end.
+    beginning or end. It is not one of `DOTS`.
     """
-    if key.isascii() and key.isprintable() and key[:1] > " " and key[-1:] > " " and len(key) <= MAX_KEY_BYTES:
+    is_plain = key.isascii() and key.isprintable() and key[:1] > " " and key[-1:] > " " and len(key) <= MAX_KEY_BYTES
+    if is_plain and key not in DOTS:
         return None
-    if not key:
-        return "key is empty"
+    if not key or key in DOTS:
+        return f"key is {key!r}, which no URL can name" if key else "key is empty"
     size = len(key.encode(errors="surrogatepass"))
     if size > MAX_KEY_BYTES:
         return f"key has {size} bytes; at most {MAX_KEY_BYTES} are allowed"
@@ -355,7 +304,6 @@ def _actor_fault(actor: str) -> str | None:
 
 
 def _change_fault(event: IncomingEvent, replaces: str) -> str | None:
-    """Say why an event can't replace a vote for another member, or return None."""
     if fault := key_fault(replaces):
         return f"`replaces`: {fault}"
     if replaces == event.key:
@@ -368,7 +316,9 @@ def event_fault(event: IncomingEvent) -> tuple[str, str] | None:
     fault = key_fault(event.key)
     if fault is not None:
         return "key_invalid", fault
-    fault = _actor_fault(event.actor) if event.actor is not UNSET else None
+    fault = f"`id` is {event.id!r}, which no URL can name" if event.id in DOTS else None
+    if fault is None and event.actor is not UNSET:
+        fault = _actor_fault(event.actor)
     if fault is None and event.replaces is not UNSET:
         fault = _change_fault(event, event.replaces)
     if fault is not None:

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from live.domain.event import Key, key_fault
-from live.domain.text import IMAGE, KEY, PATTERN, TITLE, URL, text_fault
+from live.domain.meaning import IMAGE, KEY, TITLE, URL
+from live.domain.text import PATTERN, text_fault
 
 MOST_TITLE: Final = 200  # maximum characters of a title
 MOST_URL: Final = 2048  # maximum characters of a link, and of the URL of a picture

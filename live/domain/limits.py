@@ -2,98 +2,52 @@
 
 import hashlib
 import re
-from typing import Annotated, ClassVar, Final, Protocol
+from collections.abc import Iterable
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from live.domain.meaning import says
+
 PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\*")
 _MOST: Final = 2**53
+_FromZero = Annotated[int, Meta(ge=0, le=_MOST)]
+_FromOne = Annotated[int, Meta(ge=1, le=_MOST)]
 
 
-class Rated(Protocol):
-    """A client, producer or prefix with a rate.
+class Client(msgspec.Struct, frozen=True):
+    """A client, or several clients together, with a rate of their own: `rate` `unit` per second, and `burst` at once.
 
-    `rate` is in units per second (0 means no limit), and `burst` units may come at once. `unit` says what is counted,
-    such as `events`. Objects with the same `rate_key` share a rate. `whom` is the subject of a refusal. `limit` is the
-    name of the setting; it is empty if only a command can change the limit.
+    Clients with the same `rate_key` share a rate. A `rate_key` is safe as part of a store key, and no producer has it.
+    `whom` is the subject of a refusal. `limit` is the name of the setting, or empty.
     """
-
-    unit: ClassVar[str]
-
-    @property
-    def rate(self) -> float:
-        """How many units may come in a second."""
-
-    @property
-    def burst(self) -> int:
-        """How many units may come at once."""
-
-    @property
-    def rate_key(self) -> str:
-        """The name under which the store counts the units."""
-
-    @property
-    def whom(self) -> str:
-        """The subject of a refusal."""
-
-    @property
-    def limit(self) -> str:
-        """The name of the limit."""
-
-
-class Reading(msgspec.Struct, frozen=True):
-    """A client that reads. It is identified by its API key or its network: `rate_key` is `key <id>` or the network."""
-
-    rate_key: str
-    rate: float
-    burst: int
-
-    unit: ClassVar[str] = "requests"
-    limit: ClassVar[str] = "the setting read_rate"
-
-    @property
-    def whom(self) -> str:
-        """The subject of a refusal."""
-        return f"API {self.rate_key}" if self.rate_key.startswith("key ") else "an address without an API key"
-
-
-class Liking(msgspec.Struct, frozen=True):
-    """The likes of a network, or those of a voter with a viewer token. `rate_key` is safe as part of a store key."""
 
     rate_key: str
     rate: float
     burst: int
     whom: str
-
-    unit: ClassVar[str] = "likes"
-    limit: ClassVar[str] = "the setting like_rate"
-
-    @classmethod
-    def of_network(cls, network: str, rate: float, burst: int) -> "Liking":
-        """Return the sender of the likes of all visitors in a network who have no viewer token."""
-        return cls(f"likes:{_digest(network)}", rate, burst, "an address")
-
-    @classmethod
-    def of_voter(cls, signer: str, voter: str, rate: float, burst: int) -> "Liking":
-        """Return a voter, whom the `sub` of a viewer token and the key that signed it tell apart from others."""
-        return cls(f"likes:voter:{_digest(signer, voter)}", rate, burst, "a voter")
+    unit: str
+    limit: str = ""
 
 
 class LimitsChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The choices of a `[limits."acme-*"]` table. A choice that is left out means no limit."""
 
-    boards: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
-    members: Annotated[int, Meta(ge=1, le=_MOST)] | None = None
-    viewers: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
-    rate: Annotated[int, Meta(ge=1, le=_MOST)] | None = None
+    boards: Annotated[_FromZero | None, says("Maximum number of boards with the prefix. Default: no limit.")] = None
+    members: Annotated[
+        _FromOne | None, says("Maximum sum of the `max_members` of these boards. Default: no limit.")
+    ] = None
+    viewers: Annotated[_FromZero | None, says("Maximum viewers of these boards together. Default: no limit.")] = None
+    rate: Annotated[_FromOne | None, says("Events per second that these boards count together. Default: no limit.")] = (
+        None
+    )
 
 
 class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits that all boards with a prefix share.
+    """The limits that all boards with a prefix share. The `rate` 0 means no limit.
 
-    `members` limits the sum of the `max_members` of these boards. `rate` limits the events per second that these boards
-    count; 0 means no limit.
+    They are stored and are part of the tag of a definition. So other versions may add limits, but not change the order.
     """
 
     prefix: str
@@ -101,8 +55,6 @@ class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
     members: int | None = None
     viewers: int | None = None
     rate: int = 0
-
-    unit: ClassVar[str] = "events"
 
     @property
     def pattern(self) -> str:
@@ -114,25 +66,17 @@ class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
         return f'`{limit}` of [limits."{self.pattern}"] in the boards file'
 
     @property
-    def burst(self) -> int:
-        """How many events may come at once: those of two seconds."""
-        return 2 * self.rate
-
-    @property
-    def rate_key(self) -> str:
-        """The name under which events are counted. No rate of a producer has a name that begins like this."""
-        return f"boards:{self.prefix}"
-
-    @property
-    def whom(self) -> str:
-        """The subject of a refusal."""
-        return f"all producers of the boards `{self.pattern}` together"
-
-    @property
-    def limit(self) -> str:
-        """The name of the rate."""
-        return self.name("rate")
+    def client(self) -> Client:
+        """The producers of these boards as one client. Two seconds of the rate may come at once."""
+        whom = f"all producers of the boards `{self.pattern}` together"
+        return Client(f"boards:{self.prefix}", self.rate, 2 * self.rate, whom, "events", self.name("rate"))
 
 
-def _digest(*parts: str) -> str:
+def limits_of(board: str, limits: Iterable[PrefixLimits]) -> PrefixLimits | None:
+    """Return the limits of the prefix of a board, or None. Prefixes do not overlap, so at most one fits."""
+    return next((one for one in limits if board.startswith(one.prefix)), None)
+
+
+def digest_of_client(*parts: str) -> str:
+    """Name a client for a `rate_key`, without its address."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

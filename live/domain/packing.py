@@ -9,14 +9,16 @@ a sum is the sum of the scores (`SumPacking`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
+
+from live.domain.meaning import says
 
 MAX_VALUES: Final = 2**53  # sorted sets store doubles, which represent every whole number up to this one
 
@@ -24,26 +26,29 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 NAME_FORM: Final = "write 1 to 64 of a-z, 0-9 and _, and begin with a letter, like `time_ms`"
 
 
-class Field(msgspec.Struct, frozen=True):
-    """A whole number from `low` to `high`, inclusive.
+class Field(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"name": "field", "sort_order": "order", "low": "min", "high": "max"},
+):
+    """One field of a score that is made of several fields: a whole number from `min` to `max`, inclusive."""
 
-    `desc` ranks higher values first, and `asc` ranks lower values first.
-    """
+    name: Annotated[str, says("Name of the field.")]
+    sort_order: Annotated[
+        Literal["desc", "asc"], says("Whether high values (`desc`) or low values (`asc`) are better.")
+    ] = "desc"
+    low: Annotated[int, says("Smallest value.")] = 0
+    high: Annotated[int, says("Largest value.")]
 
-    name: str
-    sort_order: Literal["desc", "asc"]
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        """Refuse an invalid name or an empty range."""
-        mistakes = []
+    def mistakes(self) -> Iterator[str]:
+        """Find an invalid name and an empty range."""
         if not _NAME.fullmatch(self.name):
-            mistakes.append(f"the field {self.name!r} is not a name: {NAME_FORM}")
+            yield f"the field {self.name!r} is not a name: {NAME_FORM}"
         if self.low > self.high:
-            mistakes.append(f"the field {self} is empty: its minimum is above its maximum")
-        if mistakes:
-            raise ValueError("\n".join(mistakes))
+            yield f"the field {self} is empty: its minimum is above its maximum"
 
     def __str__(self) -> str:
         return f"{self.name} {self.low}..{self.high}"
@@ -54,11 +59,7 @@ class Field(msgspec.Struct, frozen=True):
         return self.high - self.low + 1
 
     def digit(self, value: int) -> int:
-        """Return the index of a value among the values of the field. The worst value has the index 0.
-
-        Raises:
-            ValueError: the value is not in the range.
-        """
+        """Return the index of a value among the values of the field. The worst value has the index 0."""
         if type(value) is not int or not self.low <= value <= self.high:  # a bool is an int, but not a number here
             raise ValueError(f"{self.name} is not a whole number from {self.low} to {self.high}")
         return value - self.low if self.sort_order == "desc" else self.high - value
@@ -107,12 +108,7 @@ class Packing(msgspec.Struct, frozen=True):
         return 0 <= score < self.count
 
     def pack(self, values: Mapping[str, int]) -> int:
-        """Compute the score from one value for each field.
-
-        Raises:
-            ValueError: a field is missing, unknown or out of range. The message names the field and its range. For an
-                unknown field, it lists all fields with their ranges.
-        """
+        """Compute the score from one value for each field."""
         score = 0
         for field in self.fields:
             if field.name not in values:
@@ -128,11 +124,7 @@ class Packing(msgspec.Struct, frozen=True):
         raise ValueError(f"unknown field {unknown!r}; the fields are {', '.join(map(str, self.fields))}")
 
     def unpack(self, score: int) -> dict[str, int]:
-        """Return the values of a score.
-
-        Raises:
-            ValueError: no values have this score.
-        """
+        """Return the values of a score."""
         if not self.holds(score):
             raise ValueError(f"{score} is not a score of these fields: scores go from 0 to {self.count - 1}")
         digits = []
@@ -212,11 +204,7 @@ class SumPacking(Packing, frozen=True, dict=True):
         return -self._most <= score <= self._most
 
     def pack(self, values: Mapping[str, int]) -> int:
-        """Compute the amount that adds values to the totals. A field that is left out adds 0.
-
-        Raises:
-            ValueError: a field is unknown, or no total within its bounds can change by its value.
-        """
+        """Compute the amount that adds values to the totals. A field that is left out adds 0."""
         amount, left = 0, len(values)
         for name, weight, most in self._amounts:
             if name in values:
@@ -232,11 +220,7 @@ class SumPacking(Packing, frozen=True, dict=True):
         return amount
 
     def unpack(self, score: int) -> dict[str, int]:
-        """Return the totals of a score.
-
-        Raises:
-            ValueError: no totals have this score.
-        """
+        """Return the totals of a score."""
         if not self.holds(score):
             raise ValueError(f"{score} is not a score of these fields: scores go from {-self._most} to {self._most}")
         return {

@@ -4,11 +4,12 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from live.domain.limits import Client, digest_of_client
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.domain.text import ID_FORM
 from live.errors import ProblemError, SetupError
@@ -77,29 +78,17 @@ class Principal(msgspec.Struct, frozen=True):
         return bool(self.id) and (self.boards is None or board in self.boards)
 
     def require(self, verb: Verb) -> None:
-        """Check that the producer may do `verb`.
-
-        Raises:
-            ProblemError: `scope_forbidden`.
-        """
+        """Check that the producer may do `verb`."""
         if verb not in self.verbs:
             raise ProblemError("scope_forbidden", f"the API key permits {', '.join(sorted(self.verbs))}, not {verb}")
 
     def require_board(self, board: str) -> None:
-        """Check that the API key gives rights to this board.
-
-        Raises:
-            ProblemError: `scope_forbidden`.
-        """
+        """Check that the API key gives rights to this board."""
         if self.boards is not None and board not in self.boards:
             raise ProblemError("scope_forbidden", f"the API key does not include board {board}")
 
     def require_sources(self, sources: Iterable[str]) -> None:
-        """Check that boards of this producer may take events of these types.
-
-        Raises:
-            ProblemError: `scope_forbidden`.
-        """
+        """Check that boards of this producer may take events of these types."""
         missing = sorted(set(sources) - self.sources) if self.sources is not None else []
         if missing:
             types = ",".join(missing)
@@ -111,6 +100,10 @@ class Principal(msgspec.Struct, frozen=True):
     def refusal(self, board: str) -> str | None:
         """Return the code with which an event for this board is refused, or None if the producer may feed it."""
         return None if self.boards is None or board in self.boards else "board_forbidden"
+
+
+Rated: TypeAlias = Principal | Client
+"""What has a rate: `rate` units per second, and `burst` at once. A rate of 0 means no limit."""
 
 
 class Secret(msgspec.Struct, frozen=True):
@@ -190,26 +183,13 @@ def burst_of(rate: float, seconds: float = BURST) -> int:
     return max(1, round(seconds * rate))
 
 
-def anonymous(network: str, rate: float, burst: int | None = None, *, admin: bool = False) -> Principal:
+def anonymous(network: str, rate: float, *, admin: bool = False) -> Principal:
     """Return a producer without an API key, with the verb `post`. If `admin` is true, it also has the verb `admin`.
 
-    All anonymous producers of a network share one rate. `live.network.hosts.network_of` gives the network.
+    All anonymous producers of a network share one rate. `live.http.networks.network_of` gives the network.
     """
-    rate_key = f"anonymous:{hashlib.sha256(network.encode()).hexdigest()[:32]}"
     verbs: frozenset[Verb] = frozenset({"post", "admin"} if admin else {"post"})
-    return Principal("", None, verbs, rate, burst_of(rate) if burst is None else burst, rate_key)
-
-
-def signing_in(network: str) -> Principal:
-    """Return the sender of a network's attempts to sign in to the admin page: at most five API keys a minute."""
-    sender = anonymous(network, 5 / 60, 5)
-    return msgspec.structs.replace(sender, rate_key=f"signing-in:{sender.rate_key}")
-
-
-def guessing(network: str) -> Principal:
-    """Return the sender of a network's wrong codes of tickets: at most ten a minute, and thirty at once."""
-    sender = anonymous(network, 10 / 60, 30)
-    return msgspec.structs.replace(sender, rate_key=f"guessing:{sender.rate_key}")
+    return Principal("", None, verbs, rate, burst_of(rate), f"anonymous:{digest_of_client(network)}")
 
 
 def new_secret() -> str:
@@ -229,11 +209,7 @@ def parse_bearer(authorization: bytes) -> tuple[str, bytes] | None:
 
 
 def with_secret(record: StoredProducer | None, producer: str, scope: Scope, digest: bytes, now: int) -> StoredProducer:
-    """Add a secret. This creates a producer, starts a key rotation, or restores a revoked producer.
-
-    Raises:
-        SetupError: the id is invalid, or the producer has two valid secrets.
-    """
+    """Add a secret. This creates a producer, starts a key rotation, or restores a revoked producer."""
     if not PRODUCER_ID.fullmatch(producer):
         raise SetupError(f"the producer's id {producer!r} is not an id: {ID_FORM}")
     if producer in {SERVER, ANONYMOUS}:
@@ -251,11 +227,7 @@ def with_secret(record: StoredProducer | None, producer: str, scope: Scope, dige
 
 
 def without_secret(record: StoredProducer | None, producer: str, fingerprint: str | None, now: int) -> StoredProducer:
-    """Remove one secret, or all secrets. A producer without secrets is revoked.
-
-    Raises:
-        SetupError: there is no such producer, or it has no such secret.
-    """
+    """Remove one secret, or all secrets. A producer without secrets is revoked."""
     if record is None:
         raise SetupError(f"there is no producer {producer!r}; `live keys list` lists them")
     kept = tuple(secret for secret in record.secrets if fingerprint not in (None, secret.fingerprint))

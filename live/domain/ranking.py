@@ -11,20 +11,16 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
-from live.domain.text import FIELDS, KEY, METADATA, RANK, SCORE
+from live.domain.meaning import FIELDS, KEY, METADATA, RANK, SCORE, says
 
 _T = TypeVar("_T")
 Ranks = Literal["ordinal", "dense", "competition"]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One row of a board. `rank` counts from 1, and `score` is a whole number within ±2^53.
-
-    `fields` make up the score. `metadata` was sent with the event. On boards where equal scores share a rank,
-    `position` is the place in the list, from 1.
-    """
+    """One row of a board."""
 
     member: Annotated[str, KEY] = msgspec.field(name="key")
     score: Annotated[int, SCORE]
@@ -33,18 +29,14 @@ class Record(msgspec.Struct, frozen=True):
     metadata: Annotated[msgspec.Raw | UnsetType, METADATA] = UNSET
     position: Annotated[
         int | UnsetType,
-        Meta(
-            description="Place in the list, from 1. Present if it differs from the rank because equal scores "
-            "share a rank."
-        ),
+        says("Place in the list, from 1. Present if it differs from the rank because equal scores share a rank."),
     ] = UNSET
 
 
 class Made:
     """A cache of things that were made from a page, such as its JSON. All users of the page share it.
 
-    `size` is the number of bytes that these things take. If `on_growth` is set, it is called with each change of
-    `size`.
+    `size` is the number of their bytes. If `on_growth` is set, it is called with each change of `size`.
     """
 
     __slots__ = ("_things", "on_growth", "size")

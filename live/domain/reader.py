@@ -3,6 +3,7 @@
 No I/O and no clock. For a reader who may not read a private board, the board does not exist.
 """
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Final, Generic, TypeVar
 
@@ -38,7 +39,7 @@ NO_BOARDS: Final = BoardScope()
 ALL_BOARDS: Final = BoardScope.of(("*",))
 
 
-class Reader:
+class Reader(msgspec.Struct, weakref=True, eq=False):
     """The reader of a request.
 
     `opens` are the private boards that it may read, in addition to all public boards. When the credentials end, `opens`
@@ -50,33 +51,21 @@ class Reader:
     and `voter` tells the reader apart from other voters there. `signer` names the key that has signed a viewer token.
     """
 
-    __slots__ = (
-        "__weakref__", "api_key", "end_code", "ends", "fault", "is_sure", "likes", "member", "opens", "sees_more",
-        "signer", "voter",
-    )  # fmt: skip
+    opens: BoardScope = NO_BOARDS
+    fault: str = ""
+    api_key: str = ""
+    member: str | None = None
+    is_sure: bool = True
+    likes: BoardScope = NO_BOARDS
+    voter: str = ""
+    signer: str = ""
+    ends: float = math.inf
+    end_code: int = BOARD_DELETED
+    sees_more: bool = False
 
-    def __init__(
-        self,
-        opens: BoardScope = NO_BOARDS,
-        fault: str = "",
-        *,
-        api_key: str = "",
-        member: str | None = None,
-        is_sure: bool = True,
-        likes: BoardScope = NO_BOARDS,
-        voter: str = "",
-    ) -> None:
-        self.opens = opens
-        self.likes = likes
-        self.voter = voter
-        self.signer = ""
-        self.api_key = api_key
-        self.member = member
-        self.ends: int | None = None
-        self.end_code = BOARD_DELETED
-        self.sees_more = opens is not NO_BOARDS
-        self.fault = fault
-        self.is_sure = is_sure
+    def __post_init__(self) -> None:
+        """Note whether the reader has a private board."""
+        self.sees_more = self.opens is not NO_BOARDS
 
     def may_read(self, board: Board) -> bool:
         """Tell whether a board exists for this reader."""
@@ -100,11 +89,7 @@ class Reader:
         return ProblemError("board_not_found", f"{detail}; {self.fault}" if self.fault else detail, near=path)
 
     def require_sure(self) -> None:
-        """Refuse a list of boards while it could lack some boards of the reader.
-
-        Raises:
-            StoreUnavailableError: the credentials can't be checked now.
-        """
+        """Refuse a list of boards while it could lack some boards of the reader."""
         if not self.is_sure:
             raise StoreUnavailableError("can't read the API keys")
 
@@ -114,10 +99,7 @@ SERVER: Final = Reader(ALL_BOARDS)  # the server's own work, never for a request
 
 
 class Gated(Generic[_T]):
-    """One object for each board, which only a reader of the board can get.
-
-    There is no other way to get it, so code without a reader does not type-check.
-    """
+    """One object for each board. Only a reader of the board can get it: code without a reader does not type-check."""
 
     def __init__(self) -> None:
         self._all: dict[str, _T] = {}

@@ -1,14 +1,14 @@
-"""Text that people read: refused characters, what a terminal shows, how names are found, and phrases of messages."""
+"""Text that people read: refused characters, what terminals show, finding names, phrases of messages, scores."""
 
 import json
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
-from msgspec import Meta
+import msgspec
 
 _REFUSED: Final = (
     r"\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
@@ -54,59 +54,11 @@ _ACCENT: Final = re.compile(
 # Writing without spaces between words: Thai and its neighbours, Chinese characters and kana. A word may begin anywhere.
 _DENSE: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
+MINUS: Final = "\u2212"
+_NO_BREAK: Final = "\u00a0"
+_MINUTES: Final = 60
 
-# What the fields mean that several requests, responses and messages have: their descriptions in the contract.
-ACTOR: Final = Meta(description="The person or thing that caused the event. Required on boards that count votes.")
-BOARD: Final = Meta(description="Id of a board.")
-CATEGORY: Final = Meta(
-    description="Category of the event. A board that names categories takes only events of these categories."
-)
-DEFINITION: Final = Meta(
-    description="A text that changes with the definition of the board. Updates omit it while the viewer stays."
-)
-DETAIL: Final = Meta(description="What is wrong, for people. The text may change.")
-EPOCH: Final = Meta(description="Identifies the data of the board. It changes when the board starts again.")
-FIELDS: Final = Meta(description="Whole numbers by name, for boards whose score is made of fields.")
-FINAL: Final = Meta(description="True for a period that the board does not keep any more. Omitted on other periods.")
-GAP: Final = Meta(description="Points behind the next rank. Null for the first record.")
-ID: Final = Meta(
-    description="Identity of the event within its `source`. An event with an id counts once, however often it is sent."
-)
-IMAGE: Final = Meta(
-    description="URL of a small picture. It begins with `https://`, and its host is in `LIVE_IMAGE_HOSTS`."
-)
-INDEX: Final = Meta(description="Index of the event in the body, from 0.")
-ITEMS: Final = Meta(description="The items.")
-KEY: Final = Meta(description="The member: 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters.")
-METADATA: Final = Meta(
-    description="A JSON object of up to 4,096 bytes that is stored with the record. Its strings have no "
-    "control or format characters."
-)
-NEXT_CURSOR: Final = Meta(description="`cursor` of the next page. Null on the last page.")
-OFFSET: Final = Meta(description="Number of changes of the board in this epoch.")
-PERIOD: Final = Meta(description="Name of the period. Null on boards without a ranking for each period.")
-PERIOD_SHOWN: Final = Meta(description="Name of the period. Omitted on boards without a ranking for each period.")
-RANK: Final = Meta(description="Place in the ranking, from 1.")
-RANK_COUNT: Final = Meta(description="Number of records on the board.")
-RECORDS: Final = Meta(description="Records in the order of their ranks.")
-RECOVERED: Final = Meta(description="Whether the viewer resumes from the position it sent.")
-REPLACES: Final = Meta(
-    description="Member from which the `actor` takes the same amount back in the same step, on boards "
-    "that count votes. If the actor has given it no such vote, nothing counts."
-)
-REVISION: Final = Meta(
-    description="How many times the period became final. A period that the board keeps again becomes final once more."
-)
-SCORE: Final = Meta(description="A whole number within ±2^53.")
-SCORE_THEN: Final = Meta(description="The score at that time. Null if the member was not on the board.")
-SERVER_TIME: Final = Meta(description="Time of the server, RFC 3339, up to a second old.")
-SOURCE: Final = Meta(description="Namespace of the `id`, such as the name of the sender.")
-TIME: Final = Meta(description="Time of the event, RFC 3339 with an offset. Default: now.")
-TITLE: Final = Meta(description="What pages show instead of the member: 1 to 200 characters.")
-TOTAL_SCORE: Final = Meta(description="Sum of all scores. Null where scores are not amounts.")
-TYPE: Final = Meta(description="Type of the event. It feeds the boards that name it in `types`. Default `like`.")
-URL: Final = Meta(description="Link of the member's title. It begins with `https://`.")
-VIEWER_COUNT: Final = Meta(description="Number of viewers of the board, in all processes.")
+NumberFormat = Literal["number", "duration"]
 
 
 def text_fault(text: str) -> str | None:
@@ -164,7 +116,6 @@ def visible(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Write one escape for each UTF-16 unit of a character."""
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
@@ -196,7 +147,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 
 
 def form_of(text: str) -> str:
-    """Return a text without accents and case, for `begins_word`. `static/finding.js` does the same for shown rows."""
+    """Return a text without accents and case, for `begins_word`. `static/find.js` does the same for shown rows."""
     return text.lower() if text.isascii() else _form_of(text)
 
 
@@ -220,5 +171,29 @@ def begins_word(wanted: str, text: str) -> bool:
 
 
 def _is_part(letter: str) -> bool:
-    """Tell whether a character is a part of a word: a letter, a mark or a digit."""
     return unicodedata.category(letter)[0] in "LMN"
+
+
+class ScoreFormat(msgspec.Struct, frozen=True):
+    """How people read the whole numbers of a board: `1,234.50 €` or `1:23.456`.
+
+    The scripts of pages write numbers in the same way. `scale` is the number of decimals. With the format `duration`,
+    a number is in seconds, or with a scale of 3 in milliseconds.
+    """
+
+    unit: str = ""
+    scale: int = 0
+    format: NumberFormat = "number"
+
+    def write(self, number: int, shorten: Callable[[int], str] | None = None) -> str:
+        """Write a number in full, or without decimals and with `shorten`, which writes whole numbers in few digits."""
+        whole, part = divmod(abs(number), 10**self.scale)
+        minutes, seconds = divmod(whole, 60)
+        if self.format == "number":
+            text = f"{whole:,}" if shorten is None else shorten(whole)
+        elif minutes < _MINUTES:
+            text = f"{minutes}:{seconds:02}"
+        else:
+            text = f"{minutes // 60:,}:{minutes % 60:02}:{seconds:02}"
+        decimals = f".{part:0{self.scale}}" if self.scale and shorten is None else ""
+        return f"{MINUS if number < 0 else ''}{text}{decimals}{self.unit and _NO_BREAK + self.unit}"

@@ -20,9 +20,7 @@ _SEVERAL: Final = ("+sentinel", "+cluster")  # endings of the schemes whose URLs
 def check_url(url: str, schemes: Sequence[str]) -> None:
     """Check that a URL has one of the schemes, and that all parsers find the same user name, password and host in it.
 
-    Raises:
-        ValueError: the URL has another scheme, or parsers may disagree. The message says what to write, and quotes
-            nothing of the URL.
+    The message of an error says what to write, and quotes nothing of the URL.
     """
     parts = _PARTS.fullmatch(url)
     if parts is None or parts[1] not in schemes:
@@ -40,11 +38,7 @@ def check_url(url: str, schemes: Sequence[str]) -> None:
 
 
 def servers_of(url: str, port: int) -> list[tuple[str, int]]:
-    """Return the host and the port of each server that a checked URL names. `port` is the default port.
-
-    Raises:
-        ValueError: a server has no name.
-    """
+    """Return the host and the port of each server that a checked URL names. `port` is the default port."""
     parts = _PARTS.fullmatch(url)
     places = [urlsplit(f"//{place}") for place in (_places(parts[1], parts[3]) if parts is not None else ())]
     if not all(place.hostname and not re.search(r"\s", place.hostname) for place in places):

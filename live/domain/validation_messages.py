@@ -2,87 +2,79 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import inspect
 
 from live.domain.text import unknown
+
+_T = TypeVar("_T", bound=inspect.Type)
 
 _PLACE: Final = re.compile(r" - at `\$([.\w\[\]]*)`$")  # ends an error message of msgspec
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _MOST_SHOWN: Final = 60  # maximum characters of the value in a message
-_BASIC: Final[Mapping[object, str]] = {
-    bool: "true or false",
-    datetime: "a time with a time zone, such as 2026-11-22T12:00:00Z",
-    float: "a number",
-    int: "a whole number",
-    str: "a text",
-    Path: "a path",
-}
+_TIME: Final = "a time with a time zone, such as 2026-11-22T12:00:00Z"
 _UNKNOWN_FIELD: Final = "Object contains unknown field "
 _MISSING_FIELD: Final = "Object missing required field "
 _PLAIN: Final[Mapping[str, str]] = {  # for words of msgspec, the words that replace them
     "Expected": "expected",
-    "Invalid RFC3339 encoded datetime": f"expected {_BASIC[datetime]}",
-    "`datetime` with a timezone component": _BASIC[datetime],
+    "Invalid RFC3339 encoded datetime": f"expected {_TIME}",
+    "`datetime` with a timezone component": _TIME,
     " | null`": "`",
     "`datetime`": "a time",
     "Number out of range": "the number is out of range",
     "Integer value out of range": "the number is out of range",
-    "`int`": _BASIC[int],
+    "`int`": "a whole number",
     "`float`": "a decimal number",
-    "`str`": _BASIC[str],
-    "`bool`": _BASIC[bool],
+    "`str`": "a text",
+    "`bool`": "true or false",
     "`object`": "an object",
     "`array`": "a list",
     "`null`": "null",
 }
-_PLURAL: Final[Mapping[object, str]] = {str: "texts", int: "whole numbers"}
 
 
 def choice_mistake(error: msgspec.ValidationError, table: Mapping[str, Any], struct: type[msgspec.Struct]) -> str:
     """Say what msgspec found in a table of choices, with the place of the choice, such as `score[0].max`."""
     message, place = _split(str(error))
+    whole = inspect.type_info(struct)
     try:
-        value, kind = find(table, struct, place)
+        value, kind = _find(table, whole, place)
     except LookupError:  # the table has an unknown name that looks like a place
-        message, value, kind, place = str(error), table, struct, ""
+        message, value, kind, place = str(error), table, whole, ""
     path = place.strip(".")
     inner = f"{path}." if path else ""
     if message.startswith(_MISSING_FIELD):
         return f"`{inner}{message.removeprefix(_MISSING_FIELD).strip('`')}`: missing"
-    known = struct_of(kind)
+    known = _part(kind, inspect.StructType)
     if message.startswith(_UNKNOWN_FIELD) and known is not None:
         name = message.removeprefix(_UNKNOWN_FIELD)[1:-1]
-        return f"`{inner}{name}`: {unknown('choice', name, known.__struct_fields__)}"
-    return f"`{path}`: {refusal(value, kind)}"
+        return f"`{inner}{name}`: {unknown('choice', name, _names(known))}"
+    return f"`{path}`: {_refusal(value, kind)}"
 
 
-def invalid_value(error: ValueError, value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
-    """Say which values are valid for a setting in which msgspec found an error."""
-    return refusal(*find(value, kind, _split(str(error))[1]))
+def invalid_value(error: ValueError, value: object, kind: object) -> str:
+    """Say which values are valid for a setting, with the annotation `kind`, in which msgspec found an error."""
+    return _refusal(*_find(value, inspect.type_info(kind), _split(str(error))[1]))
 
 
-def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
-    """Say which values are valid, if `value` is invalid.
-
-    Args:
-        value: from TOML, JSON or an environment variable.
-        kind: the annotation of the setting or choice.
-    """
-    words = [word for part in _parts(kind) if get_origin(part) is Literal for word in get_args(part)]
-    if isinstance(value, str) and words and len(_parts(kind)) == 1:
-        return unknown("value", value, words, lists=True)
-    message = f"expected {expected(kind)}, got {_shown(value)}"
-    listed = _list_of(kind)
-    element = None if listed is None else _bare(get_args(listed)[0])
-    if element is not None and not isinstance(value, list | dict) and _fits([value], kind):
+def _refusal(value: object, kind: inspect.Type) -> str:
+    """Say which values are valid, if `value` (from TOML, JSON or the environment) is not."""
+    parts = _parts(kind)
+    only = _plain(parts[0])
+    if isinstance(value, str) and len(parts) == 1 and isinstance(only, inspect.LiteralType):
+        return unknown("value", value, [str(word) for word in only.values], lists=True)
+    message = f"expected {' or '.join(map(_expected, parts))}, got {_shown(value)}"
+    listed = _part(kind, inspect.VarTupleType)
+    if listed is None or isinstance(value, list | dict) or value == "":
+        return message
+    element = type(_plain(listed.item_type))
+    if (type(value), element) in {(str, inspect.StrType), (int, inspect.IntType)} and (listed.min_length or 0) <= 1:
         return f"{message}; write {_shown([value])}"
-    if element is str and not isinstance(value, str | list | dict):
+    if element is inspect.StrType and not isinstance(value, str):
         return f"{message}; texts are in quotes"
     return message
 
@@ -103,86 +95,71 @@ def in_words(error: msgspec.ValidationError, known: Sequence[str] = ()) -> str:
 
 
 def _split(message: str) -> tuple[str, str]:
-    """Split the place, such as `.score[0].max`, from a message of msgspec."""
     found = _PLACE.search(message)
     return (message[: found.start()], found[1]) if found else (message, "")
 
 
-def find(value: Any, kind: Any, place: str) -> tuple[Any, Any]:  # noqa: ANN401 - of any type
+def _find(value: Any, kind: inspect.Type, place: str) -> tuple[Any, inspect.Type]:  # noqa: ANN401 - of any type
     """Return the value at a place such as `.score[0].max`, and its kind."""
     for name, index in _STEP.findall(place):
-        struct = struct_of(kind)
-        if index:
-            value, kind = value[int(index)], get_args(_list_of(kind))[0]
-        elif struct is not None:
-            value, kind = value[name], get_type_hints(struct, include_extras=True)[name]
+        if index and (listed := _part(kind, inspect.VarTupleType)) is not None:
+            value, kind = value[int(index)], listed.item_type
+        elif (struct := _part(kind, inspect.StructType)) is not None:
+            value, kind = value[name], {field.encode_name: field.type for field in struct.fields}[name]
     return value, kind
 
 
-def struct_of(kind: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - a type from an annotation
-    """Return the struct of a choice that can be a table, or None."""
-    return next((part for part in _parts(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)), None)
-
-
-def expected(kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
+def _expected(kind: inspect.Type) -> str:
     """Describe a kind of value: `a whole number from 1 to 64`."""
-    return " or ".join(_one(part) for part in _parts(kind))
+    said = "a path" if kind == inspect.CustomType(Path) else "a text"
+    match kind:
+        case inspect.Metadata(extra={"in_words": words}):
+            said = f"a text of {words}"
+        case inspect.Metadata(type=plain):
+            said = _expected(plain)
+        case inspect.LiteralType(values=words):
+            said = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(_shown, words))}"
+        case inspect.VarTupleType(item_type=item, min_length=least):
+            plural = {inspect.StrType: "texts", inspect.IntType: "whole numbers"}.get(type(_plain(item)), "tables")
+            said = f"a list of {plural}{f', at least {least}' if least else ''}"
+        case inspect.StructType():
+            said = f"a table with {', '.join(_names(kind))}"
+        case inspect.StrType(min_length=least, max_length=int(most)):
+            said = f"a text of {least or 0} to {most} characters"
+        case inspect.IntType(ge=least, le=most):
+            said = f"a whole number{_range(least, most)}"
+        case inspect.FloatType(ge=least, le=most):
+            said = f"a number{_range(least, most)}"
+        case inspect.BoolType():
+            said = "true or false"
+        case inspect.DateTimeType():
+            said = _TIME
+    return said
 
 
-def _one(kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
-    if get_origin(kind) is Literal:
-        words = [_shown(word) for word in get_args(kind)]
-        return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
-    bounds = _bounds(kind)
-    kind = _bare(kind)
-    if get_origin(kind) is tuple:
-        element = _bare(get_args(kind)[0])
-        least = f", at least {bounds['min_length']}" if bounds["min_length"] else ""
-        return f"a list of {_PLURAL.get(element, 'tables')}{least}"
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return f"a table with {', '.join(kind.__struct_fields__)}"
-    if bounds["max_length"]:
-        return f"a text of {bounds['min_length'] or 0} to {bounds['max_length']} characters"
-    if said := (bounds["extra"] or {}).get("in_words"):
-        return f"a text of {said}"
-    limits = _range(bounds["ge"], bounds["le"])
-    return f"{_BASIC.get(kind, 'a text')}{f' {limits}' if limits and kind in {int, float} else ''}"
-
-
-def _range(least: int | None, most: int | None) -> str:
+def _range(least: float | None, most: float | None) -> str:
     if least is None or most is None:
-        return "" if least is most else f"of at least {least:,}" if most is None else f"of at most {most:,}"
-    return f"from {least:,} to {most:,}"
+        return "" if least is most else f" of at least {least:,}" if most is None else f" of at most {most:,}"
+    return f" from {least:,} to {most:,}"
 
 
-def _parts(kind: Any) -> list[Any]:  # noqa: ANN401 - a type from an annotation
-    """List the alternatives of a kind, without None."""
-    if get_origin(kind) is Annotated and get_origin(kind.__origin__) in {Union, UnionType, Literal}:
-        kind = kind.__origin__
-    several = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
-    return [part for part in several if part is not NoneType]
+def _parts(kind: inspect.Type) -> list[inspect.Type]:
+    """Return the kinds of a union, without null."""
+    plain = _plain(kind)
+    several = plain.types if isinstance(plain, inspect.UnionType) else (kind,)
+    return [part for part in several if not isinstance(part, inspect.NoneType)]
 
 
-def _bare(kind: Any) -> Any:  # noqa: ANN401 - a type from an annotation
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+def _plain(kind: inspect.Type) -> inspect.Type:
+    return kind.type if isinstance(kind, inspect.Metadata) else kind
 
 
-def _bounds(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type from an annotation
-    metas = [part for part in getattr(kind, "__metadata__", ()) if isinstance(part, Meta)]
-    names = ("ge", "le", "min_length", "max_length", "extra")
-    return {name: next((value for meta in metas if (value := getattr(meta, name)) is not None), None) for name in names}
+def _part(kind: inspect.Type, wanted: type[_T]) -> _T | None:
+    return next((part for part in map(_plain, _parts(kind)) if isinstance(part, wanted)), None)
 
 
-def _list_of(kind: Any) -> Any:  # noqa: ANN401 - a type from an annotation
-    return next((bare for bare in map(_bare, _parts(kind)) if get_origin(bare) is tuple), None)
-
-
-def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type from an annotation
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return False
-    return True
+def _names(struct: inspect.StructType) -> list[str]:
+    return [field.encode_name for field in struct.fields]
 
 
 def _shown(value: object) -> str:

@@ -7,7 +7,7 @@ calendar.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from live.domain.calendar import DAY_START, FIRST, LAST, MIDNIGHT, Calendar, Unit, Weekday
+from live.domain.meaning import says
 from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
@@ -33,12 +34,9 @@ Duration = Annotated[str, Meta(extra_json_schema={"pattern": f"^{_DURATION.patte
 DayStart = Annotated[str, Meta(extra_json_schema={"pattern": f"^{DAY_START.pattern}$"})]  # `Calendar` checks it
 
 
+@lru_cache(maxsize=1024)  # boards have few different durations
 def parse_duration(text: str) -> float:
-    """Parse `100ms`, `1.5s`, `24h` or `7d` into seconds.
-
-    Raises:
-        ValueError: the text is not a duration. The message shows the expected form.
-    """
+    """Parse `100ms`, `1.5s`, `24h` or `7d` into seconds."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration; expected a number and ms, s, m, h or d, like 24h")
@@ -49,9 +47,6 @@ def format_duration(milliseconds: int) -> str:
     """Write a duration in the form that `parse_duration` reads.
 
     Use the largest unit in which the duration is a whole number, or else a unit with up to three decimals.
-
-    Raises:
-        ValueError: the duration is negative or too long.
     """
     for least in (1000, 1):  # try whole numbers first, and then numbers with thousandths
         for unit, length in reversed(_UNITS.items()):
@@ -102,19 +97,6 @@ class Rolling(msgspec.Struct, frozen=True):
         """Return the start of the oldest slot that is kept while `newest` is the start of the newest slot."""
         return newest - self.length
 
-    @classmethod
-    def parse(cls, rolling: str, slot: str) -> "Rolling":
-        """Build a window from two durations in whole seconds, such as `24h` and `1h`."""
-        seconds, mistakes = [], []
-        for name, text in (("rolling", rolling), ("slot", slot)):  # the error lists all mistakes at once
-            try:
-                seconds.append(_seconds(name, text))
-            except ValueError as error:
-                mistakes.append(str(error))
-        if mistakes:
-            raise ValueError("\n".join(mistakes))
-        return cls(*seconds)
-
 
 class _OneSlot(msgspec.Struct, frozen=True):
     """A window whose events are all in one slot."""
@@ -123,11 +105,9 @@ class _OneSlot(msgspec.Struct, frozen=True):
     live: ClassVar[int] = 1
 
     def slot_at(self, _seconds: int) -> Slot:
-        """Return the only slot."""
         return EVER
 
     def oldest(self, _newest: int) -> int:
-        """Return the start of the only slot."""
         return EVER.start
 
 
@@ -136,13 +116,10 @@ class Sliding(_OneSlot, frozen=True):
 
     length: int
 
-    @classmethod
-    def parse(cls, sliding: str) -> "Sliding":
-        """Build a window from a duration in whole seconds, such as `3h`."""
-        length = _seconds("sliding", sliding)
-        if length < 1:
+    def __post_init__(self) -> None:
+        """Refuse an empty window."""
+        if self.length < 1:
             raise ValueError("a window must be at least 1s")
-        return cls(length)
 
 
 class Forever(_OneSlot, frozen=True):
@@ -165,18 +142,8 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
     grace: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse invalid choices."""
-        mistakes = []
-        if self.last is not None and not 1 < self.last <= MOST_PERIODS:
-            mistakes.append(f"last = {self.last} must be from 2 to {MOST_PERIODS} periods")
-        if not 0 <= self.keep <= MOST_PERIODS:
-            mistakes.append(f"keep = {self.keep} must be from 0 to {MOST_PERIODS} periods")
-        try:
-            _calendar(self)
-        except ValueError as error:
-            mistakes.append(str(error))
-        if mistakes:
-            raise ValueError("\n".join(mistakes))
+        """Refuse an unknown time zone, and a wrong `day_start`."""
+        _calendar(self)
 
     @property
     def tables(self) -> bool:
@@ -201,26 +168,6 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
     def oldest(self, newest: int) -> int:
         """Return the start of the oldest period that is kept. `newest` is the start of the newest period."""
         return _oldest(self, newest)
-
-    @classmethod
-    def parse(cls, grace: str, **choices: Any) -> "Periods":  # noqa: ANN401 - checked by msgspec before
-        """Build a window from choices of a boards file.
-
-        Raises:
-            ValueError: the choices are invalid. The message has one line for each mistake.
-        """
-        mistakes, seconds = [], 0
-        try:
-            seconds = _seconds("grace", grace)
-        except ValueError as error:
-            mistakes.append(str(error))
-        try:
-            periods = cls(grace=seconds, **choices)
-        except ValueError as error:
-            mistakes.append(str(error))
-        if mistakes:
-            raise ValueError("\n".join(mistakes))
-        return periods
 
 
 Window: TypeAlias = Rolling | Periods | Sliding | Forever
@@ -311,36 +258,31 @@ def _seconds(name: str, text: str) -> int:
     return int(seconds)
 
 
+_Last = Annotated[int, Meta(ge=2, le=MOST_PERIODS)]
+_Keep = Annotated[int, Meta(ge=0, le=MOST_PERIODS)]
+
+
 class WindowChoice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True):
     """The time range of a board: one of `rolling`, `sliding` and `calendar`, with its options."""
 
-    rolling: Duration | None = None
-    slot: Duration | None = None
-    sliding: Duration | None = None
-    calendar: Unit | None = None
-    timezone: str | None = None
-    week_start: Weekday | None = None
-    day_start: DayStart | None = None
-    last: int | None = None
-    keep: int | None = None
-    grace: Duration | None = None
+    rolling: Annotated[Duration | None, says("Length of a window that moves in slots.")] = None
+    slot: Annotated[Duration | None, says("Length of a slot of a rolling window.")] = None
+    sliding: Annotated[Duration | None, says("Length of a window that is exact to the event.")] = None
+    calendar: Annotated[Unit | None, says("Length of the periods of a calendar board, such as `day`.")] = None
+    timezone: Annotated[str | None, says("IANA name of the time zone, such as `Asia/Shanghai`.")] = None
+    week_start: Annotated[Weekday | None, says("First day of a week.")] = None
+    day_start: Annotated[DayStart | None, says("Time at which days begin, such as `09:00`.")] = None
+    last: Annotated[_Last | None, says("One ranking over this many of the newest periods.")] = None
+    keep: Annotated[_Keep | None, says("Number of past periods to keep.")] = None
+    grace: Annotated[Duration | None, says("How long a period takes late events after its end.")] = None
 
 
-def choice_of(window: Window) -> WindowChoice | Literal["forever"]:
-    """Return the table that defines a window, without options that have their defaults."""
-    match window:
-        case Rolling(length, slot):
-            return WindowChoice(rolling=format_duration(length * 1000), slot=format_duration(slot * 1000))
-        case Sliding(length):
-            return WindowChoice(sliding=format_duration(length * 1000))
-        case Periods():
-            plain = Periods(unit=window.unit)
-            names = ("timezone", "week_start", "day_start", "last", "keep")
-            given = {name: getattr(window, name) for name in names if getattr(window, name) != getattr(plain, name)}
-            grace = format_duration(window.grace * 1000) if window.grace else None
-            return WindowChoice(calendar=window.unit, grace=grace, **given)
-        case Forever():
-            return "forever"
+# The kinds of windows, and the choices that each takes. A window's table has exactly one of the kinds.
+WINDOW_KINDS: Final[Mapping[str, Sequence[str]]] = {
+    "rolling": ("rolling", "slot"),
+    "sliding": ("sliding",),
+    "calendar": ("calendar", "timezone", "week_start", "day_start", "last", "keep", "grace"),
+}
 
 
 def window_advice(text: str) -> str:
@@ -354,25 +296,21 @@ def window_advice(text: str) -> str:
 
 
 def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
-    """Build a window from its table.
-
-    Raises:
-        ValueError: the table does not define a window; the message says why.
-    """
-    if choice == "forever":
+    """Build a window from its table."""
+    if not isinstance(choice, WindowChoice):
         return Forever()
-    assert isinstance(choice, WindowChoice), "anything but forever is a table"  # noqa: S101
     given = {name: value for name in choice.__struct_fields__ if (value := getattr(choice, name)) is not None}
-    kinds = [kind for kind in _WINDOWS if kind in given]
+    kinds = [kind for kind in WINDOW_KINDS if kind in given]
     if len(kinds) != 1:
         raise ValueError(_KINDS)
-    takes, make = _WINDOWS[kinds[0]]
+    (kind,) = kinds
+    takes = WINDOW_KINDS[kind]
     mistakes = [
-        f"`{name}` does not apply to a window with `{kinds[0]}`, which takes {', '.join(takes)}"
+        f"`{name}` does not apply to a window with `{kind}`, which takes {', '.join(takes)}"
         for name in given
         if name not in takes
     ]
-    if "last" in given and ("keep" in given or "grace" in given) and kinds[0] == "calendar":
+    if "last" in given and ("keep" in given or "grace" in given) and kind == "calendar":
         mistakes.append(
             "`last` makes one ranking of several periods; `keep` and `grace` need a ranking for each period"
         )
@@ -380,27 +318,25 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
         mistakes.append(f"`week_start` does not apply to a calendar of {given['calendar']}s, only to weeks")
     if "day_start" in given and given.get("calendar") == "hour":
         mistakes.append("`day_start` does not apply to a calendar of hours")
-    try:
-        window = make({name: value for name, value in given.items() if name in takes})
+    values: dict[str, Any] = {"slot": "1h"} if kind == "rolling" else {}
+    values |= {name: value for name, value in given.items() if name in takes}
+    has_durations = True
+    for name in ("rolling", "slot", "sliding", "grace"):
+        try:
+            if name in values:
+                values[name] = _seconds(name, values[name])
+        except ValueError as error:
+            mistakes.append(str(error))
+            del values[name]
+            has_durations = False
+    window: Window | None = None
+    try:  # the error lists all mistakes at once
+        if kind == "calendar":
+            window = Periods(unit=values.pop("calendar"), **values)
+        elif has_durations:
+            window = Sliding(values["sliding"]) if kind == "sliding" else Rolling(values["rolling"], values["slot"])
     except ValueError as error:
         mistakes.append(str(error))
-    if mistakes:
+    if window is None or mistakes:
         raise ValueError("\n".join(mistakes))
     return window
-
-
-_WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Window]]]] = {
-    "rolling": (("rolling", "slot"), lambda given: Rolling.parse(given["rolling"], given.get("slot", "1h"))),
-    "sliding": (("sliding",), lambda given: Sliding.parse(given["sliding"])),
-    "calendar": (
-        ("calendar", "timezone", "week_start", "day_start", "last", "keep", "grace"),
-        lambda given: Periods.parse(
-            given.get("grace", "0s"),
-            unit=given["calendar"],
-            **{name: value for name, value in given.items() if name not in {"calendar", "grace"}},
-        ),
-    ),
-}
-
-WINDOW_KINDS: Final = tuple(_WINDOWS)
-"""The kinds of windows. A window's table has exactly one of these choices."""

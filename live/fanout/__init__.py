@@ -1,5 +1,5 @@
 """Sends every change of a board to all its viewers.
 
-`Hub.watch` gives a viewer, whose method `next_frame` waits for the next message. `engine/` reads boards, compares their
-pages and sends the frames.
+`Hub.admit` finds a place for a viewer, and `Hub.add_viewer` adds it: frames are written to its `Sink`. `ProblemError`
+says that a viewer is refused.
 """

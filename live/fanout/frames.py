@@ -1,39 +1,25 @@
-"""Messages to viewers.
+"""Messages to viewers, each encoded once for all: as JSON, as a WebSocket frame, and as a server-sent event.
 
-Each is encoded once for all viewers: as JSON, as a WebSocket frame, and as a server-sent event.
+A WebSocket frame can be compressed (RFC 1951). The dictionary of a text is the few texts before it. References count
+backwards from the end of the decompressed data. So two receivers can share a text if both have its dictionary, whatever
+they received before it. No receiver needs its own compressor.
 """
 
 import struct
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable
 from functools import cached_property, lru_cache, partial
-from typing import Annotated, Any, Final, Literal
+from itertools import count
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
-from live.domain.ranking import Page, Ranks, Record, diff
-from live.domain.text import (
-    BOARD,
-    DEFINITION,
-    EPOCH,
-    GAP,
-    KEY,
-    OFFSET,
-    PERIOD_SHOWN,
-    RANK,
-    RANK_COUNT,
-    RECORDS,
-    RECOVERED,
-    SCORE,
-    SERVER_TIME,
-    TOTAL_SCORE,
-    VIEWER_COUNT,
-)
-from live.domain.views import BoardFacts, definition_tag, facts_of
-from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
+from live.domain.ranking import Page, diff
+from live.domain.views import Alive, Around, Status, Sync, Update, Viewers, facts_of
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
 _LEAST_DEFLATED: Final = 128  # the fewest bytes of a message that is worth compressing
@@ -41,105 +27,64 @@ _TEXT: Final = 0x81  # the first byte of a text message in one frame
 _RSV1: Final = 0x40  # the bit that marks a compressed message
 _TWO_BYTES: Final = 126  # the second byte of a frame whose length follows in two bytes
 _EIGHT_BYTES: Final = 1 << 16
-
-
-class Sync(BoardFacts, frozen=True, tag="sync", tag_field="type"):
-    """The whole top of a board.
-
-    `time` is the time of the server. `definition` is another text as soon as the definition of the board is another
-    one. Updates for viewers that return have both too, and the facts about the board.
-    """
-
-    board: Annotated[str, BOARD]
-    epoch: Annotated[str, EPOCH]
-    offset: Annotated[int, OFFSET]
-    rank_count: Annotated[int, RANK_COUNT]
-    total_score: Annotated[int | None, TOTAL_SCORE]
-    recovered: Annotated[bool, RECOVERED]
-    records: Annotated[Sequence[Record], RECORDS]
-    time: Annotated[str, SERVER_TIME]
-    definition: Annotated[str, DEFINITION]
-    period: Annotated[str | UnsetType, PERIOD_SHOWN] = UNSET
-    ranks: Annotated[
-        Ranks | UnsetType,
-        Meta(description="How equal scores are ranked: `ordinal` 1 2 3, `dense` 1 1 2, `competition` 1 1 3."),
-    ] = UNSET
-
-
-class Update(BoardFacts, frozen=True, tag="update", tag_field="type"):
-    """The changes of the top since an offset. Apply it to the list that you have at that offset.
-
-    Remove the members in `removed` and in `changed` from your list. Then insert each record of `changed`, in the given
-    order, at its `position`, or at its `rank` if it has no position. The order of the list then gives the other ranks;
-    if the sync has `ranks`, the scores are needed too. If nothing in the top changed, an update has only new totals,
-    and comes at most once per ten `LIVE_CONFLATION_INTERVAL`.
-    """
-
-    epoch: Annotated[str, EPOCH]
-    since: Annotated[int, Meta(description="Offset to which the update applies.")]
-    offset: Annotated[int, OFFSET]
-    rank_count: Annotated[int, RANK_COUNT]
-    total_score: Annotated[int | None, TOTAL_SCORE]
-    changed: Annotated[
-        Sequence[Record], Meta(description="Records that are new, changed or moved. Insert them in this order.")
-    ]
-    removed: Annotated[Sequence[str], Meta(description="Members that left the list.")]
-    period: Annotated[str | UnsetType, PERIOD_SHOWN] = UNSET
-    recovered: Annotated[bool | UnsetType, RECOVERED] = UNSET
-    time: Annotated[str | UnsetType, SERVER_TIME] = UNSET
-    definition: Annotated[str | UnsetType, DEFINITION] = UNSET
-
-
-class Status(msgspec.Struct, frozen=True, tag="status", tag_field="type", omit_defaults=True):
-    """Whether the records may be out of date, and when to reconnect if the server closes the connection."""
-
-    stale: Annotated[bool, Meta(description="Whether the records may be out of date.")]
-    reason: Annotated[str | None, Meta(description="Why the state is stale.")] = None
-    retry_after: Annotated[float | None, Meta(description="Seconds after which to connect again.")] = None
-
-
-class Viewers(msgspec.Struct, frozen=True, tag="viewers", tag_field="type"):
-    """The number of viewers of the board, in all processes."""
-
-    count: Annotated[int, VIEWER_COUNT]
-
-
-class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
-    """The rank of the member that you asked for with `key`, with its neighbours.
-
-    `score`, `rank` and `gap` are null if the member is not on the board.
-    """
-
-    epoch: Annotated[str, EPOCH]
-    offset: Annotated[int, OFFSET]
-    key: Annotated[str, KEY]
-    rank_count: Annotated[int, RANK_COUNT]
-    score: Annotated[int | None, SCORE] = None
-    rank: Annotated[int | None, RANK] = None
-    gap: Annotated[int | None, GAP] = None
-    records: Annotated[Sequence[Record], RECORDS] = ()
-
-
-class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
-    """A sign that the connection is alive, and the time of the server.
-
-    The server sends it after about 5 seconds without another message.
-    """
-
-    time: Annotated[str, SERVER_TIME]
+FLUSHED: Final = b"\x00\x00\xff\xff"  # the end of a flush: an empty block, which ends on a byte boundary
+_LEVEL: Final = 6
+_WINDOW: Final = -15  # a window of 32 KiB, and no header
+# A member that moves in one message is often in one of the last few messages. A longer dictionary would save little,
+# and it would take longer until new receivers can share texts with the others.
+_DEPTH: Final = 4
+_MOST_HISTORIES: Final = 8  # histories with which a text is compressed; for others, it is compressed without a history
 
 
 MessageType = Literal["sync", "update", "status", "viewers", "around", "alive"]
 _encode = msgspec.json.Encoder().encode
 
 
-class Frame:
+def deflate(text: bytes, dictionary: bytes) -> bytes:
+    """Compress a text into blocks that end on a byte boundary, for receivers whose data ends with the dictionary."""
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, zdict=dictionary)
+    return compressor.compress(text) + compressor.flush(zlib.Z_SYNC_FLUSH)
+
+
+class SharedText:
+    """A text that `make` compresses once, from the text and a dictionary, for all receivers with the same history."""
+
+    _numbers = count()
+
+    def __init__(self, text: bytes, make: Callable[[bytes, bytes], bytes]) -> None:
+        self.text = text
+        self._make = make
+        self._number = next(self._numbers)
+        # The keys are the numbers of the texts in the history. References to the texts themselves would keep all of
+        # them in memory.
+        self._made: dict[tuple[int, ...], bytes] = {}
+
+    def after(self, history: "TextHistory") -> bytes:
+        """Return the text compressed for receivers with a history."""
+        key = tuple([text._number for text in history])  # noqa: SLF001 - of the same class
+        found = self._made.get(key)
+        if found is None:
+            if len(self._made) >= _MOST_HISTORIES and history:
+                return self.after(())
+            found = self._made[key] = self._make(self.text, b"".join([text.text for text in history]))
+        return found
+
+
+TextHistory: TypeAlias = tuple[SharedText, ...]
+"""The last compressed texts that a receiver has, the newest last. They are the dictionary of the next text."""
+
+
+def following(history: TextHistory, text: SharedText) -> TextHistory:
+    """Return the history after a text was received."""
+    return (*history, text)[-_DEPTH:]
+
+
+class Frame(msgspec.Struct, dict=True, eq=False):
     """A message ready to send, shared by all its receivers. `id` is the position after the message, or empty."""
 
-    def __init__(self, kind: MessageType, payload: bytes, identity: str = "") -> None:
-        self.type = kind
-        self.payload = payload
-        self.id = identity
+    type: MessageType
+    payload: bytes
+    id: str = ""
 
     @cached_property
     def wire(self) -> bytes:
@@ -159,7 +104,6 @@ class Frame:
 
 
 def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
-    """Compress a payload into a WebSocket frame. Return the plain frame, `wire`, if it is not larger."""
     if len(payload) < _LEAST_DEFLATED:
         return wire
     data = deflate(payload, dictionary).removesuffix(FLUSHED)  # RFC 7692, section 7.2.1
@@ -184,7 +128,7 @@ def _framed(head: int, payload: bytes) -> bytes:
 @lru_cache(maxsize=1)
 def alive_frame(second: int) -> Frame:
     """Make the sign of life for a second since 1970. All viewers share it."""
-    return Frame("alive", _encode(Alive(rfc3339(second * 1000))))
+    return frame_of(Alive(rfc3339(second * 1000)))
 
 
 def sync_frame(board: Board, page: Page, size: int, *, recovered: bool = False) -> Frame:
@@ -198,7 +142,7 @@ def sync_frame(board: Board, page: Page, size: int, *, recovered: bool = False) 
         recovered=recovered,
         records=page.records[:size],
         time=_now(),
-        definition=definition_tag(board),
+        definition=board.definition_tag,
         period=page.period or UNSET,
         ranks=UNSET if board.ranks == "ordinal" else board.ranks,
         **facts_of(board, page.slot),
@@ -214,7 +158,7 @@ def update_frame(old: Page, new: Page, size: int, *, returning: Board | None = N
     """
     facts: dict[str, Any] = {}
     if returning is not None:
-        facts = {"recovered": True, "time": _now(), "definition": definition_tag(returning)}
+        facts = {"recovered": True, "time": _now(), "definition": returning.definition_tag}
         facts |= facts_of(returning, new.slot)
     changed, removed = diff(old.records[:size], new.records[:size])
     update = Update(
@@ -239,17 +183,12 @@ def is_surely_smaller(update: Frame, page: Page, size: int) -> bool:
 
 def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:
     """Make a status message. `reason` says why records are stale. None means that they are up to date."""
-    return Frame("status", _encode(Status(reason is not None, reason, retry_after)))
+    return frame_of(Status(reason is not None, reason, retry_after))
 
 
-def viewers_frame(count: int) -> Frame:
-    """Make the message with the number of viewers."""
-    return Frame("viewers", _encode(Viewers(count)))
-
-
-def around_frame(around: Around) -> Frame:
-    """Make the message with the rank of one member and its neighbours."""
-    return Frame("around", _encode(around))
+def frame_of(message: Status | Viewers | Around | Alive) -> Frame:
+    """Make the frame of a message that has no position."""
+    return Frame(cast("MessageType", message.__struct_config__.tag), _encode(message))
 
 
 def _now() -> str:

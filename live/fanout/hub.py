@@ -4,28 +4,27 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import structlog
 
 from live.domain.ranking import Page
-from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.engine.channel import Channel, Tick, reason_of
-from live.fanout.engine.delays import Recording
-from live.fanout.engine.delivery import Outbox, Sink
-from live.fanout.engine.intervals import TickSchedule
+from live.errors import BOARD_DELETED, REPLACED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
+from live.fanout.channel import Channel, Tick, reason_of
+from live.fanout.cohort import Outbox, Sink, Source, Viewer, collect
+from live.fanout.delays import Recording
+from live.fanout.intervals import TickSchedule
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PushViewer, Source, Viewer
-from live.metrics import STORE_STALE, TICK_SECONDS
+from live.metrics import DROPPED_VIEWERS, STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.read.reader import BoardReader, read_positions, read_tops
 from live.store.connection.client import Store
 from live.store.connection.notices import Away, Changed, Channels, Missed, listen
 from live.store.registry.presence import BEAT, Presence
-from live.system.ledger import ClientLedger
 from live.system.processes import share_of
+from live.system.resources import Resources
 from live.system.tracing import record_span
 
 log = structlog.get_logger()
@@ -34,7 +33,7 @@ _CHECK_INTERVAL: Final = 0.5  # seconds between two comparisons of positions
 _BOARDS_A_CALL: Final = 64
 _LINGER: Final = 30.0  # seconds for which a process receives the notices of a board after the last viewer left
 _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
-
+_GRACE: Final = 5.0  # seconds for which data waits before its viewer counts as slow, where another needs the place
 
 _Found = tuple[Channel, Tick, Page | Exception | None]
 
@@ -49,12 +48,10 @@ class Hub:
     def __init__(
         self,
         client: Store,
-        readers: Iterable[BoardReader],
         settings: Settings,
         presence: Presence,
-        ledger: ClientLedger,
+        resources: Resources,
     ) -> None:
-        """Serve boards."""
         self.channels: dict[str, Channel] = {}
         self.revision = 0
         self.explain: Callable[[str, EpochLostError], Awaitable[object]] | None = None
@@ -68,14 +65,11 @@ class Hub:
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # the boards whose server of the store is unavailable, and the reason
         self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)
-        self._ledger = ledger
-        self._by_pattern: Counter[str] = (
-            Counter()
-        )  # the viewers of boards with limits, by their pattern, such as `acme-*`
-        self._draining = False
+        self._resources = resources
+        self._resources.viewers.lose = self._replace
+        self._by_pattern = Counter[str]()  # the viewers of boards with limits, by their pattern, such as `acme-*`
+        self.draining = False
         self._tasks: asyncio.TaskGroup | None = None
-        for reader in readers:
-            self.add(reader)
 
     # Boards
 
@@ -109,107 +103,111 @@ class Hub:
 
     def drain(self) -> None:
         """Disconnect all viewers and accept no new viewers, because the process stops."""
-        if not self._draining:
-            self._draining = True
+        if not self.draining:
+            self.draining = True
             for channel in self._watched():
                 channel.end(SHUTTING_DOWN)
 
     # Viewers
 
-    def add_push_viewer(self, channel: Channel, subscription: Subscription, address: str, sink: Sink) -> PushViewer:
-        """Add a viewer whose frames are written to its connection. The channel comes from `admit`.
-
-        Call `leave` when the viewer is gone.
-        """
-        source = self._source(channel, subscription, address)
-        viewer = PushViewer(source, *source.place_of(subscription), sink)
-        self._enter(viewer, channel, subscription, address)
+    def add_viewer(self, channel: Channel, subscription: Subscription, sink: Sink) -> Viewer:
+        """Add a viewer of a channel from `admit`: frames are written to its connection until it calls `leave`."""
+        source = self._source(channel, subscription)
+        viewer = Viewer(source, *source.place_of(subscription), sink)
+        self._enter(viewer, channel, subscription)
         return viewer
 
     @property
     def viewers(self) -> int:
         """The number of viewers of all boards."""
-        return self._ledger.viewers.held
+        return self._resources.viewers.held
 
-    def leave(self, viewer: Viewer, address: str) -> None:
+    def leave(self, viewer: Viewer) -> None:
         """Remove a viewer."""
-        self._ledger.viewers.add(address, -1)
+        self._resources.viewers.set(viewer.address, viewer, 0)
+        self._resources.replaced.set(viewer.address, viewer, 0)
         self._by_pattern[viewer.prefix] -= 1
         if not self._by_pattern[viewer.prefix]:
             del self._by_pattern[viewer.prefix]
         viewer.channel.leave(viewer)
 
     def require_running(self) -> None:
-        """Check that the server is not shutting down.
-
-        Raises:
-            ProblemError: `stopping`.
-        """
-        if self._draining:
+        """Check that the server is not shutting down."""
+        if self.draining:
             raise ProblemError(
                 "stopping", "the server is shutting down: connect again after the restart", retry_after=1
             )
 
-    def admit(self, board: str, subscription: Subscription, address: str) -> Channel:
-        """Find the channel of a board, and check that one more viewer may watch. `address` is empty if unknown.
-
-        Raises:
-            ProblemError: `too_many_viewers`, `stopping` or `board_not_found`.
-            StoreUnavailableError: the credentials of the reader can't be checked now.
-        """
+    def find(self, board: str, subscription: Subscription) -> Channel:
+        """Find the channel of a board for a viewer."""
         self.require_running()
         channel = self.channels.get(board)
         if channel is None or not subscription.reader.may_read(channel.reader.state.board):
             raise subscription.reader.refusal()
-        ledger, most, most_of_board = self._ledger, self._settings.max_viewers, self._settings.max_board_viewers
-        detail = ""
-        if not ledger.viewers.has_room():
-            detail = f"{self.viewers} viewers watch; the setting max_viewers allows {most}"
-        elif channel.viewers >= most_of_board:
-            detail = f"{channel.viewers} viewers watch this board; the setting max_board_viewers allows {most_of_board}"
-        elif address and not ledger.viewers.is_within_half(address):
-            of_address = ledger.viewers.of(address)
-            detail = f"{of_address} viewers watch from your address; one may have half of max_viewers, which is {most}"
-        if detail:
-            raise ProblemError("too_many_viewers", detail, retry_after=5)
+        return channel
+
+    def admit(self, board: str, subscription: Subscription) -> Channel:
+        """Find the channel of a board, and make room for a viewer, which must enter at once."""
+        channel, settings, address = self.find(board, subscription), self._settings, subscription.address
+        if channel.viewers >= settings.max_board_viewers:
+            raise _too_many(
+                f"{channel.viewers} viewers watch this board; "
+                f"the setting max_board_viewers allows {settings.max_board_viewers}"
+            )
         limits = channel.reader.state.board.limits
         if limits is not None and limits.viewers is not None:
-            viewers, most = self._by_pattern[limits.pattern], share_of(limits.viewers, self._settings.workers)
+            viewers, most = self._by_pattern[limits.pattern], share_of(limits.viewers, settings.workers)
             if viewers >= most:
-                detail = (
+                raise _too_many(
                     f"{viewers} viewers watch the boards `{limits.pattern}`; {limits.name('viewers')} allows {most}. "
                     "Close some, or let an operator raise the limit"
                 )
-                raise ProblemError("too_many_viewers", detail, retry_after=5)
         channel.require_room(subscription)
-        if subscription.delay:
-            self._require_recording(channel, address)
-        return channel
-
-    def _require_recording(self, channel: Channel, address: str) -> None:
-        """Check that a recording of a board, for viewers with a delay, runs or may begin.
-
-        Raises:
-            ProblemError: `too_many_viewers`.
-        """
-        if channel in self._recordings:
-            return
-        recordings = self._ledger.recordings
-        if not recordings.has_room() or (address and not recordings.is_within_half(address)):
-            detail = (
+        recordings = self._resources.recordings
+        is_recorded = not subscription.delay or channel in self._recordings
+        if not (is_recorded or recordings.make_room(address, is_shared=not address)):
+            raise _too_many(
                 f"a process delays {recordings.most} boards at most, and half of them for one address. "
                 "Watch this board without `delay`, or try again later"
             )
-            raise ProblemError("too_many_viewers", detail, retry_after=5)
+        self._make_room(address)
+        return channel
 
-    def _source(self, channel: Channel, subscription: Subscription, address: str) -> Source:
-        """Choose what a viewer watches: the present of a board, or its recording."""
+    def _make_room(self, address: str) -> None:
+        viewers, most = self._resources.viewers, self._settings.max_viewers
+        if viewers.make_room(address) if address else viewers.has_room():
+            return
+        if not address or viewers.is_within_half(address):
+            raise _too_many(f"{viewers.held} viewers watch; the setting max_viewers allows {most}")
+        raise _too_many(
+            f"{viewers.of(address)} viewers watch from your address; one may have half of max_viewers, which is {most}"
+        )
+
+    def _replace(self, address: str, asks: int) -> bool:
+        """Disconnect the slowest viewer of a client. If none is slow, a client with many viewers loses any of them.
+
+        Few replaced viewers are still connected, because each has a descriptor.
+        """
+        viewers, replaced = self._resources.viewers, self._resources.replaced
+        if not replaced.has_room():
+            return False
+        slowest: Viewer = min(viewers.some_of(address), key=lambda viewer: viewer.sink.blocked_since or math.inf)
+        is_slow = (slowest.sink.blocked_since or math.inf) < time.monotonic() - _GRACE
+        if not is_slow and viewers.of(address) <= 2 * asks:
+            return False
+        viewers.set(address, slowest, 0)
+        replaced.set(address, slowest, 1)
+        DROPPED_VIEWERS.labels("replaced").inc()
+        slowest.end(REPLACED)
+        return True
+
+    def _source(self, channel: Channel, subscription: Subscription) -> Source:
         if not subscription.delay:
             return channel
         recording = self._recordings.get(channel)
         if recording is None:
-            recording = self._recordings[channel] = Recording(channel, address)
-            self._ledger.recordings.add(address, 1)
+            recording = self._recordings[channel] = Recording(channel, subscription.address)
+            self._resources.recordings.set(recording.address, recording, 1)
             self._running.create_task(self._record(recording))
         return recording
 
@@ -218,11 +216,11 @@ class Hub:
             await recording.run()
         finally:
             del self._recordings[recording.channel]
-            self._ledger.recordings.add(recording.address, -1)
+            self._resources.recordings.set(recording.address, recording, 0)
 
-    def _enter(self, viewer: Viewer, channel: Channel, subscription: Subscription, address: str) -> None:
-        viewer.reader = subscription.reader
-        self._ledger.viewers.add(address, 1)
+    def _enter(self, viewer: Viewer, channel: Channel, subscription: Subscription) -> None:
+        viewer.reader, viewer.address = subscription.reader, subscription.address
+        self._resources.viewers.set(viewer.address, viewer, 1)
         board, limits = channel.reader.state.board.id, channel.reader.state.board.limits
         viewer.prefix = "" if limits is None else limits.pattern
         self._by_pattern[viewer.prefix] += 1
@@ -234,7 +232,6 @@ class Hub:
         viewer.channel.enter(viewer)
 
     def _unsubscribe(self, board: str) -> None:
-        """Receive no more notices of a board."""
         if self._subscribed.pop(board, None) is not None:
             self._notices.remove(self.channels[board].reader.state.keys.channel)
             with self._counting_stale():
@@ -256,7 +253,7 @@ class Hub:
     async def run(self) -> None:
         """Receive notices, refresh channels, and send `alive` to quiet viewers, until cancelled.
 
-        The process unsubscribes from boards that had no viewer for a while.
+        Boards that had no viewer for a while are unsubscribed.
         """
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
@@ -288,7 +285,6 @@ class Hub:
         return self._tasks
 
     def _tick(self, channels: list[Channel], now: int) -> None:
-        """Refresh the channels that are due. One call to the store reads many boards."""
         begun = [(channel, tick) for channel in channels if (tick := channel.begin(now)) is not None]
         for first in range(0, len(begun), _BOARDS_A_CALL):
             self._running.create_task(self._refresh(begun[first : first + _BOARDS_A_CALL]))
@@ -317,11 +313,10 @@ class Hub:
             await self._update([(channel, tick, None if tick.is_outdated else error)])
 
     async def _update(self, found: list[_Found]) -> None:
-        """Send the viewers of each channel the changes that its tick has found."""
         outbox = Outbox()
         for channel, tick, page in found:
             channel.take(tick, page, self._away.get(channel.reader.state.board.id))
-            await channel.send(tick, outbox)
+            await collect(tick.variants, outbox)
         outbox.flush()
         for channel, tick, _ in found:
             if await channel.finish(tick):
@@ -359,7 +354,6 @@ class Hub:
                     channel.read_again()
 
     async def _count_viewers(self) -> None:
-        """Report to the store how many viewers each board has in this process, and send the totals to the viewers."""
         while True:
             with suppress(StoreUnavailableError):  # the next attempt reports the viewers again
                 counts = {board: self.channels[board].viewers for board in self._subscribed}
@@ -368,3 +362,7 @@ class Hub:
                     if board in self.channels:
                         self.channels[board].set_viewer_count(count)
             await asyncio.sleep(BEAT)
+
+
+def _too_many(detail: str) -> ProblemError:
+    return ProblemError("too_many_viewers", detail, retry_after=5)

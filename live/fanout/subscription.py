@@ -1,16 +1,15 @@
 """The subscription of a viewer, read from the query of the live routes."""
 
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta
 
 from live.domain.event import key_fault
+from live.domain.meaning import says
 from live.domain.reader import NOBODY, Reader
 from live.domain.window import parse_duration
 from live.errors import ProblemError
-from live.network.parameters import Parameters, is_whole
+from live.http.parameters import Parameters, is_whole
 
 DEFAULT_SIZE: Final = 50
 MOST_WATCHED: Final = 100  # records; each change of one of them is in a frame, and nobody looks at more
@@ -46,20 +45,14 @@ class WatchParameters(Parameters, frozen=True, kw_only=True):
 
     limit: (
         Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=MOST_WATCHED,
-                description="Number of records to watch.",
-                extra={"schema": {"default": DEFAULT_SIZE}},
-            ),
+            int, says("Number of records to watch.", ge=1, le=MOST_WATCHED, extra={"schema": {"default": DEFAULT_SIZE}})
         ]
         | None
     ) = None
     interval: Annotated[
         int | None,
-        Meta(
-            description="Minimum time between two updates, up to 60s.",
+        says(
+            "Minimum time between two updates, up to 60s.",
             extra={
                 "read": _interval_of,
                 "valid": f"a duration from 1ms to {_SLOWEST // 1000}s",
@@ -68,25 +61,22 @@ class WatchParameters(Parameters, frozen=True, kw_only=True):
         ),
     ] = None
     epoch: Annotated[
-        str | None,
-        Meta(description="`epoch` of the last message, to resume.", extra_json_schema={"maxLength": _EPOCH}),
+        str | None, says("`epoch` of the last message, to resume.", extra_json_schema={"maxLength": _EPOCH})
     ] = None
     offset: Annotated[
         str | None,
-        Meta(
-            description="`offset` of the last message, to resume.", extra={"schema": {"type": "integer", "minimum": 0}}
-        ),
+        says("`offset` of the last message, to resume.", extra={"schema": {"type": "integer", "minimum": 0}}),
     ] = None
     key: Annotated[
-        str | None, Meta(description="A member whose rank is sent in `around` messages.", extra={"read": _member_of})
+        str | None, says("A member whose rank is sent in `around` messages.", extra={"read": _member_of})
     ] = None
     around: (
         Annotated[
             int,
-            Meta(
+            says(
+                "Number of neighbours of the member on each side.",
                 ge=0,
                 le=MOST_AROUND,
-                description="Number of neighbours of the member on each side.",
                 extra={"schema": {"default": 0}},
             ),
         ]
@@ -94,8 +84,8 @@ class WatchParameters(Parameters, frozen=True, kw_only=True):
     ) = None
     delay: Annotated[
         int | None,
-        Meta(
-            description="Receive each message this much later: a whole number of seconds, from 5s to 5m.",
+        says(
+            "Receive each message this much later: a whole number of seconds, from 5s to 5m.",
             extra={
                 "read": _delay_of,
                 "valid": "a whole number of seconds from 5s to 5m",
@@ -103,13 +93,11 @@ class WatchParameters(Parameters, frozen=True, kw_only=True):
             },
         ),
     ] = None
-    token: Annotated[
-        str | None, Meta(description="A viewer token, for browsers, which can't send header fields here.")
-    ] = None
+    token: Annotated[str | None, says("A viewer token, for browsers, which can't send header fields here.")] = None
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """The wish of a viewer: the top `size`, and at most one frame per `interval`.
+    """The wish of a viewer: the top `size`, and at most one frame per `interval`. Limits count it by its `address`.
 
     `interval` is in milliseconds. 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
     that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
@@ -118,7 +106,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     size: int
-    reader: Reader = NOBODY
+    reader: Reader = msgspec.field(default_factory=lambda: NOBODY)
+    address: str = ""
     interval: int = 0
     epoch: str | None = None
     offset: int = -1
@@ -127,21 +116,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     delay: int = 0
 
     @classmethod
-    def parse(cls, query: Mapping[str, str], reader: Reader) -> "Subscription":
-        """Read a query.
-
-        Raises:
-            ProblemError: `parameter_invalid`. The detail names the allowed values.
-        """
-        return cls.of(WatchParameters.read(query), reader)
-
-    @classmethod
-    def of(cls, wanted: WatchParameters, reader: Reader) -> "Subscription":
-        """Make the subscription that a viewer asks for.
-
-        Raises:
-            ProblemError: `parameter_invalid`, if parameters do not go together.
-        """
+    def of(cls, wanted: WatchParameters, reader: Reader, address: str = "") -> "Subscription":
+        """Make the subscription that a viewer asks for."""
         if wanted.delay is not None:
             for name in _OF_THE_PRESENT:
                 if getattr(wanted, name) is not None:
@@ -151,6 +127,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             size=wanted.limit or DEFAULT_SIZE,
             reader=reader,
+            address=address,
             interval=wanted.interval or 0,
             epoch=epoch if known else None,
             offset=int(offset) if known and offset else -1,
@@ -162,8 +139,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     def since(self, word: str) -> "Subscription":
         """Return the same subscription from a position: `epoch:offset`, as in an ETag or in a server-sent event.
 
-        An ETag also has the definition and perhaps a period. They are ignored, because the offset implies them. Invalid
-        text changes nothing.
+        The definition and the period in an ETag are ignored, because the offset implies them. Invalid text changes
+        nothing.
         """
         epoch, _, rest = word.partition(":")
         offset = rest.partition(":")[0]

@@ -9,12 +9,12 @@ from typing import Annotated, Final, Protocol
 
 import msgspec
 import structlog
-from msgspec import Meta
 
 from live.domain.event import Entry, join
+from live.domain.meaning import says
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.http.parameters import Parameters
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
-from live.network.parameters import Parameters
 from live.store.board.rotation import BoardRotator, catch_up
 from live.store.board.write.slot_assignment import Placement
 from live.store.board.write.writer import Added, BoardWriter
@@ -33,14 +33,11 @@ _DELAY_FROM: Final = 5  # the next batch is delayed if a batch has at least this
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The result for one request: the board's offset (None if nothing counted), and the refusals by index.
+    """The result for one request."""
 
-    If a request of the batch asks for records, `placements` say by index where entries counted.
-    """
-
-    offset: int | None
-    refused: Mapping[int, str]
-    placements: Mapping[int, Placement] = {}
+    offset: int | None  # of the board; None if nothing counted
+    refused: Mapping[int, str]  # the refusals, by index
+    placements: Mapping[int, Placement] = {}  # by index where entries counted, if a request of the batch asks for it
 
 
 MOST_RECORDS: Final = 1000
@@ -51,17 +48,13 @@ class Wants(Parameters, frozen=True, kw_only=True):
 
     records: Annotated[
         bool,
-        Meta(
-            description="Return the record of the member of each event that counted or is a duplicate, on each board. "
+        says(
+            "Return the record of the member of each event that counted or is a duplicate, on each board. "
             f"A body that needs more than {MOST_RECORDS:,} records is refused."
         ),
     ] = msgspec.field(name="rank", default=False)
     strict: Annotated[
-        bool,
-        Meta(
-            description="Refuse the request with 422 if an event is refused. Each board counts all of its events, or "
-            "none."
-        ),
+        bool, says("Refuse the request with 422 if an event is refused. Each board counts all of its events, or none.")
     ] = False
 
 
@@ -69,15 +62,10 @@ PLAIN: Final = Wants()
 
 
 class Share(Protocol):
-    """The entries of one request for one board. The committer calls `resolve` or `reject` once."""
+    """The entries of one request of a producer for one board. The committer calls `resolve` or `reject` once."""
 
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """The entries to count."""
-
-    @property
-    def producer(self) -> str:
-        """The id of the producer that sent the entries."""
+    entries: Sequence[Entry]
+    producer: str
 
     def resolve(self, committed: Committed) -> None:
         """Report that the entries are counted and fsynced, except for refused entries."""
@@ -102,9 +90,9 @@ class _AwaitedShare:
 
 
 class Committer:
-    """Collects the shares of concurrent requests for one board, and commits them in batches.
+    """Collects the shares of concurrent requests for a board, and commits them in batches.
 
-    The committer calls `on_missing` if the store does not have the board. The callback may retire the committer.
+    If the store does not have the board, the committer calls `on_missing`, which may retire the committer.
     """
 
     def __init__(
@@ -131,11 +119,7 @@ class Committer:
         self._warned = False  # whether a score near the end of its range was logged
 
     def submit(self, share: Share, wants: Wants = PLAIN) -> None:
-        """Queue a share for the next batch, without I/O.
-
-        Raises:
-            ProblemError: `overloaded`, when too many events wait already.
-        """
+        """Queue a share for the next batch, without I/O."""
         count = len(share.entries)
         if self._retired:
             _reject_deleted([share])
@@ -151,12 +135,7 @@ class Committer:
             self._arrived.set()
 
     async def commit(self, entries: Sequence[Entry]) -> Committed:
-        """Count entries, and return when they are fsynced.
-
-        Raises:
-            EpochLostError: the store lost the board.
-            ProblemError: `overloaded`, when too many events wait already.
-        """
+        """Count entries, and return when they are fsynced. If the store lost the board, raise EpochLostError."""
         share = _AwaitedShare(entries)
         self.submit(share)
         return await share.answer
@@ -201,7 +180,6 @@ class Committer:
                     self._delay_next_batch(len(batch))
 
     async def _handle_missing(self, batch: Sequence[Share], error: EpochLostError) -> None:
-        """React to a board that the store does not have: it was deleted or lost."""
         is_deleted = True
         with suppress(StoreUnavailableError, EpochLostError):
             # Ask this before `on_missing`, which forgets a board that was deleted.
@@ -241,10 +219,6 @@ class Committer:
             self._arrived.set()
 
     def _take(self) -> list[Share]:
-        """Remove the next batch from the queue.
-
-        The batch has as many whole shares as fit into the batch size, but at least one share.
-        """
         batch: list[Share] = []
         size = 0
         while self._waiting and (not batch or size + len(self._waiting[0].entries) <= BATCH_SIZE):
@@ -256,7 +230,6 @@ class Committer:
         return batch
 
     async def _add(self, batch: Sequence[Share]) -> Added:
-        """Count the entries of a batch. Log a warning once when little of the range of exact scores is left."""
         entries = join([share.entries for share in batch])
         wants = [self._wants.pop(share, PLAIN) for share in batch] if self._wants else ()
         started = time.perf_counter()
@@ -285,7 +258,6 @@ class Committer:
 
 
 def _resolve(batch: Sequence[Share], added: Added) -> None:
-    """Resolve each share with the result of its own entries. `added` has indexes of the whole batch."""
     refused, placements = added.refused, added.placements
     own, first = Committed(added.offset, {}), 0
     for share in batch:
@@ -302,7 +274,6 @@ def _resolve(batch: Sequence[Share], added: Added) -> None:
 
 
 def _reject_deleted(batch: Sequence[Share]) -> None:
-    """Refuse every entry: the board is deleted."""
     refused = dict.fromkeys(range(sum(len(share.entries) for share in batch)), "board_unknown")
     _resolve(batch, Added(None, refused, clock_moved=False))
 

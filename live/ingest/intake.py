@@ -7,35 +7,37 @@ asks for the records of its members, so that a protocol can call it tens of thou
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
+from starlette.datastructures import QueryParams
 
 from live.auth.authenticator import Authenticator
-from live.auth.rate_limiter import RateLimiter
+from live.auth.rates import RateLimiter
+from live.auth.requester import Requester
 from live.domain.board import Boards
-from live.domain.cloudevent import decode_batch, decode_structured
-from live.domain.decoding import DecodedBody, decode_json, decode_ndjson, decode_plain
-from live.domain.event import Answer, Entry, Identities, IncomingEvent, entry_of
+from live.domain.decoding import DecodedBody, decode_batch, decode_json, decode_ndjson, decode_plain, decode_structured
+from live.domain.event import Answer, EventRecord, Identities, IncomingEvent, entry_of
 from live.domain.producer import Principal
-from live.errors import ProblemError
+from live.domain.ranking import Page
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.http.parser import RequestHead
+from live.http.reply import Reply, json_reply, problem_reply
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
-from live.ingest.decompression import decompress, is_gzip, too_large
 from live.ingest.refusals import Refusals
-from live.ingest.replies import Reply, json_reply, problem_reply
-from live.ingest.routing import Kind, OnResult, Posting, boards_for, limit_of
-from live.ingest.standings import Counted, read_records
+from live.ingest.routing import Counted, Kind, OnResult, Posting, boards_for, limit_of
 from live.settings import Settings
+from live.store.board.read.reader import BoardReader
 
 Decoder: TypeAlias = Callable[[bytes, int], DecodedBody]
-Headers = Sequence[tuple[bytes, bytes]]
-_T = TypeVar("_T")
 Done = Callable[[Reply], None]
 AskSoon = Callable[[Callable[[Exception | None], None]], None]
 """A function that reads changed boards, and calls back with None or the error."""
@@ -62,45 +64,38 @@ _identities_of = lru_cache(maxsize=64)(Identities)
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
 
 
-class CheckedHead(msgspec.Struct, frozen=True):
-    """The result of checking the head of a request.
+_AT_ONCE: Final = 100  # members whose records one call reads, which takes the store some milliseconds
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_MOST_MEMBERS: Final = 100  # zlib copies the rest of its input after each
+_MOST_KNOWN: Final = 1024
+_LONGEST_KNOWN: Final = 256  # bytes of a header field
+_CHECKED_EACH_TIME: Final = (b"idempotency-key", b"prefer")
+_HeadKind = tuple[bytes, bytes | None, bytes | None]
 
-    `wants` has the options of the request. `idempotency_key` makes each event of a body count once. `only_board` is the
-    board that takes plain likes of this producer. It is None if the body can't take the fastest path: for example,
-    there may be several such boards, or the body is not plain JSON. `boards` are the boards at the time of the check.
-    """
+
+class CheckedHead(msgspec.Struct, frozen=True):
+    """The result of checking the head of a request."""
 
     producer: Principal
     decode: Decoder
     gzip: bool
-    wants: Wants
-    idempotency_key: str | None
+    wants: Wants  # the options of the request
+    idempotency_key: str | None  # makes each event of a body count once
     identities: Identities
+    # The board that takes plain likes of this producer. None if the body can't take the fastest path: for example,
+    # there may be several such boards, or the body is not plain JSON.
     only_board: str | None
-    boards: Boards
-
-
-class PlainShare(Share, Protocol):
-    """A share that gets its single entry and its producer from `Intake.submit_plain`."""
-
-    entries: Sequence[Entry]
-    producer: str
+    boards: Boards  # at the time of the check
 
 
 class _Refused:
-    """The kinds of events that were refused a moment ago, after the process had asked the store for new boards.
-
-    While a kind is remembered, further events of it are refused without asking the store again.
-    """
+    """The kinds of events that were refused a moment ago, so that the store is not asked about them again."""
 
     def __init__(self) -> None:
         self._until: dict[Kind, float] = {}
 
     def add(self, kinds: AbstractSet[Kind]) -> None:
-        """Remember kinds for a moment.
-
-        Producers choose the texts in a kind, so the process remembers a limited number of kinds with short texts.
-        """
+        """Remember kinds for a moment: a limited number with short texts, because producers choose them."""
         if kinds:
             until = time.monotonic() + _REFUSED_FOR
             if len(self._until) + len(kinds) > _MOST_REFUSED:
@@ -110,17 +105,12 @@ class _Refused:
                     self._until[kind] = until
 
     def has_all(self, kinds: AbstractSet[Kind]) -> bool:
-        """Tell whether all of some kinds were refused a moment ago."""
         now = time.monotonic() if kinds else 0.0
         return all(self._until.get(kind, 0.0) > now for kind in kinds)
 
 
 class Intake:
-    """Receives the bodies that producers send.
-
-    With `is_retiring`, another application has replaced the application of this intake, perhaps with other boards. Each
-    connection then ends after the answer to its next request.
-    """
+    """Receives the bodies that producers send."""
 
     def __init__(
         self,
@@ -140,9 +130,10 @@ class Intake:
         self._committers = committers
         self._ask_soon = ask_soon
         self.refusals = refusals
-        self.is_retiring = False
         self._refused = _Refused()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._known: dict[_HeadKind, CheckedHead] = {}
+        self._generation = -1  # of the API keys and boards for which the results in `_known` are valid
+        self._tasks: set[asyncio.Task[None]] = set()
         self._outcome: Committed | None = None  # the last outcome of a plain body; `_reply` is its reply
         self._reply = json_reply(b"")
 
@@ -152,18 +143,29 @@ class Intake:
         self._refused = _Refused()
         self._authenticator.generation += 1
 
-    def read_head(
-        self, producer: Principal, headers: Headers, named: Mapping[bytes, bytes], wants: Wants = PLAIN
-    ) -> CheckedHead:
-        """Check the head of a request; `named` holds the first value of each header field.
+    def known(self, head: RequestHead) -> CheckedHead | None:
+        """Return the result of `check` for the same credentials and the same kind of body, or None if it is not known.
 
-        Raises:
-            ProblemError: `unsupported_media_type`, `body_too_large` or `idempotency_key_invalid`.
+        Most producers send both each time, so the result is remembered until API keys or boards change. Do not await
+        while you check a request, so that its producer and its head are checked against the same API keys and boards.
         """
-        media_type, declared = named.get(b"content-type", b""), named.get(b"content-length", b"")
-        decode = decoder_of(media_type.decode("latin-1"))
+        if self._generation != self._authenticator.generation:
+            self._known.clear()
+            self._generation = self._authenticator.generation
+        kind = _kind_of(head)
+        return None if kind is None or (head.length or 0) > self._settings.max_body else self._known.get(kind)
+
+    def producer_of(self, head: RequestHead, requester: Requester) -> Principal:
+        """Find the producer of a request."""
+        return self._authenticator.authorize(_first_values(head).get(b"authorization"), requester)
+
+    def check(self, head: RequestHead, producer: Principal) -> CheckedHead:
+        """Check the head of a request that is within the rate of its producer."""
+        headers, named, query = head.fields, _first_values(head), head.target.partition(b"?")[2]
+        wants = Wants.read(QueryParams(query.decode())) if query else PLAIN
+        decode = decoder_of(named.get(b"content-type", b"").decode("latin-1"))
         gzip = b"content-encoding" in named and is_gzip(named[b"content-encoding"].decode("latin-1"))
-        if declared.isdigit() and int(declared[:20]) > self._settings.max_body:
+        if (head.length or 0) > self._settings.max_body:
             raise too_large(self._settings.max_body)
         idempotency_key = None
         if b"idempotency-key" in named:
@@ -187,16 +189,17 @@ class Intake:
                 # Only `Posting` can answer producers that may not read a private board, and charge events to the rate
                 # of a prefix.
                 only_board = None if only in self._boards.private or (limits and limits.rate) else only
-        return CheckedHead(
+        checked = CheckedHead(
             producer, decode, gzip, wants, idempotency_key, _identities_of(producer.id), only_board, self._boards
         )
+        if (kind := _kind_of(head)) is not None:
+            if len(self._known) >= _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[kind] = checked
+        return checked
 
-    def submit_plain(self, head: CheckedHead, body: bytes, share: PlainShare) -> bool:
-        """Submit a body that is a single plain like, on the fastest path. Return False for any other body.
-
-        Raises:
-            ProblemError: `overloaded`.
-        """
+    def submit_plain(self, head: CheckedHead, body: bytes, share: Share) -> bool:
+        """Submit a single plain like on the fastest path: fill its share. Return False for any other body."""
         if head.only_board is None or head.boards is not self._boards:
             return False
         event = decode_plain(body)
@@ -212,10 +215,7 @@ class Intake:
         return True
 
     def reply_to_plain(self, head: CheckedHead, body: bytes, outcome: Committed | Exception) -> Reply:
-        """Return the answer to a body that `submit_plain` accepted.
-
-        If all events of a batch counted, their bodies share one answer.
-        """
+        """Return the answer to a body that `submit_plain` accepted. If a whole batch counted, its bodies share it."""
         if outcome is self._outcome:
             return self._reply
         if isinstance(outcome, Committed) and outcome.offset is not None:  # the event was counted
@@ -233,7 +233,9 @@ class Intake:
     def submit(self, head: CheckedHead, body: bytes, done: Done) -> None:
         """Count the events of a body. Calls `done` once with the answer, possibly before it returns."""
         if head.wants.records:
-            self.spawn(self._reply_with_records(head, body), done)
+            task = asyncio.get_running_loop().create_task(self._count_with_records(head, body, done))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             return
         try:
             decoded = self._decode(head, body)
@@ -242,12 +244,7 @@ class Intake:
             done(problem_reply(error))
 
     async def count(self, producer: Principal, event: IncomingEvent) -> Answer:
-        """Count an event that the server itself makes, such as the like of a visitor. Producers send bodies instead.
-
-        Raises:
-            ProblemError: `overloaded`.
-            EpochLostError: the store lost the board.
-        """
+        """Count an event of the server itself, such as a visitor's like. A lost board raises EpochLostError."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         body = DecodedBody([event], [0], [])
         posting = Posting(self._boards, producer, Identities(producer.id), body, result.set_result, self.refusals)
@@ -255,24 +252,8 @@ class Intake:
         posting.send(self._committers, self._rate_limiter)
         return _answer_of(await result)
 
-    def spawn(self, work: Coroutine[object, object, _T], done: Callable[[_T], None]) -> None:
-        """Run a coroutine in a task, and call `done` with its result."""
-
-        def finish(task: asyncio.Task[_T]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled():
-                done(task.result())
-
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(finish)
-
     async def collect(self, body: AsyncIterator[bytes]) -> bytes:
-        """Read a whole body.
-
-        Raises:
-            ProblemError: `body_too_large`.
-        """
+        """Read a whole body."""
         parts: list[bytes] = []
         size = 0
         async for part in body:
@@ -283,7 +264,6 @@ class Intake:
         return b"".join(parts)
 
     def _decode(self, head: CheckedHead, body: bytes) -> DecodedBody:
-        """Decode a body. Charge the producer for each event, or for the size of a refused body."""
         try:
             if head.gzip:
                 body = decompress(body, self._settings.max_body)
@@ -294,26 +274,27 @@ class Intake:
         self._rate_limiter.charge(head.producer, len(decoded.events) + len(decoded.rejections))
         return decoded
 
-    async def _reply_with_records(self, head: CheckedHead, body: bytes) -> Reply:
+    async def _count_with_records(self, head: CheckedHead, body: bytes, done: Done) -> None:
+        result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
+        counted: list[Counted] = []
         try:
-            answer = await self._count(head, self._decode(head, body))
+            self._send(head, self._decode(head, body), result.set_result, counted)
+            answer = _answer_of(await result)
+            self._rate_limiter.charge(head.producer, len(counted))
+            answer = msgspec.structs.replace(answer, records=await read_records(self._committers, counted))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
-            return problem_reply(error)
-        return _reply_of(_encode(answer), refused=head.wants.strict and bool(answer.rejected))
+            done(problem_reply(error))
+        else:
+            done(_reply_of(_encode(answer), refused=head.wants.strict and bool(answer.rejected)))
 
     def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, counted: list[Counted]) -> None:
-        """Give the events of a body to their boards.
-
-        If no board takes an event, look for new boards before refusing the event. While this application retires, the
-        next application may have such a board. Then count nothing of the body, and ask the client to send it again.
-        """
+        """Give the events to their boards. If no board takes one, look for new boards before refusing it."""
 
         def new_posting() -> Posting:
             made = Posting(
                 self._boards, head.producer, head.identities, decoded, on_result, self.refusals, head.idempotency_key
             )
-            if head.wants is not PLAIN:
-                made.want(head.wants, counted)
+            made.wants, made.counted = head.wants, counted
             return made
 
         def send_after_asking(fault: Exception | None) -> None:
@@ -326,23 +307,10 @@ class Intake:
 
         posting = new_posting()
         unknown = posting.route()
-        if unknown and self.is_retiring:
-            on_result(ProblemError("stopping", "the server has read its boards again: send this again", retry_after=1))
-        elif self._refused.has_all(unknown):
+        if self._refused.has_all(unknown):
             posting.send(self._committers, self._rate_limiter)
         else:
             self._ask_soon(send_after_asking)
-
-    async def _count(self, head: CheckedHead, decoded: DecodedBody) -> Answer:
-        """Count the events of a body. Raise the error of a board if no board has counted an event."""
-        result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        counted: list[Counted] = []
-        self._send(head, decoded, result.set_result, counted)
-        answer = _answer_of(await result)
-        if not head.wants.records:
-            return answer
-        self._rate_limiter.charge(head.producer, len(counted))
-        return msgspec.structs.replace(answer, records=await read_records(self._committers, counted))
 
 
 def _answer_of(outcome: Answer | Exception) -> Answer:
@@ -351,9 +319,52 @@ def _answer_of(outcome: Answer | Exception) -> Answer:
     return outcome
 
 
-def _replying(done: Done, *, strict: bool = False) -> OnResult:
-    """Return a function that turns the outcome of a body into a reply, and passes the reply to `done`."""
+async def read_records(committers: Mapping[str, Committer], counted: Sequence[Counted]) -> list[EventRecord]:
+    """Read the record of the member of each event, in the period in which the event counted, or now for a duplicate.
 
+    Every read begins after the events were counted. Boards that can't be read any more are left out.
+    """
+    found: list[EventRecord] = []
+    periods: dict[tuple[str, int | None], list[Counted]] = {}
+    for one in counted:
+        committer = committers.get(one.board)
+        if committer is not None:
+            period = one.placement.slot if one.placement and committer.state.board.window.tables else None
+            periods.setdefault((one.board, period), []).append(one)
+    for (board, period), events in periods.items():
+        with suppress(StoreUnavailableError, EpochLostError):
+            found += await _read_some(BoardReader(committers[board].state), period, events)
+    return sorted(found, key=lambda record: record.index)
+
+
+async def _read_some(reader: BoardReader, period: int | None, events: Sequence[Counted]) -> list[EventRecord]:
+    members, found = list(dict.fromkeys(event.member for event in events)), dict[str, Page]()
+    for first in range(0, len(members), _AT_ONCE):
+        some = members[first : first + _AT_ONCE]
+        found |= dict(zip(some, await reader.find_pages(some, 0, period=period), strict=True))
+    records = []
+    for event in events:
+        page, placement = found[event.member], event.placement
+        own = next((record for record in page.records if record.member == event.member), None)
+        records.append(
+            EventRecord(
+                index=event.index,
+                board=event.board,
+                member=event.member,
+                score=None if own is None else own.score,
+                rank=None if own is None else own.rank,
+                best=None if placement is None else placement.is_best,
+                period=page.period,
+                rank_count=page.rank_count,
+                epoch=page.epoch,
+                offset=page.offset,
+                fields=UNSET if own is None else own.fields,
+            )
+        )
+    return records
+
+
+def _replying(done: Done, *, strict: bool = False) -> OnResult:
     def on_result(outcome: Answer | Exception) -> None:
         if isinstance(outcome, Exception):
             done(problem_reply(outcome))
@@ -371,11 +382,7 @@ def _reply_of(body: bytes, *, refused: bool) -> Reply:
 
 @lru_cache(maxsize=64)
 def decoder_of(content_type: str) -> Decoder:
-    """Return the decoder for a content type.
-
-    Raises:
-        ProblemError: `unsupported_media_type`.
-    """
+    """Return the decoder for a content type."""
     media_type, _, parameters = content_type.partition(";")
     decode = _DECODERS.get(media_type.strip().lower())
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
@@ -383,3 +390,58 @@ def decoder_of(content_type: str) -> Decoder:
         wanted = ", ".join(_DECODERS)
         raise ProblemError("unsupported_media_type", f"send one of {wanted} in UTF-8, and name it in Content-Type")
     return decode
+
+
+def _kind_of(head: RequestHead) -> _HeadKind | None:
+    """Return what the check of a head depends on, or None to check this head each time."""
+    authorization = media_type = coding = None
+    for name, value in head.fields:
+        if name == b"authorization":
+            authorization = value if authorization is None else authorization
+        elif name == b"content-type":
+            media_type = value if media_type is None else media_type
+        elif name == b"content-encoding":
+            coding = value if coding is None else coding
+        elif name in _CHECKED_EACH_TIME:
+            return None
+    if not authorization or b"?" in head.target or len(authorization) + len(media_type or b"") > _LONGEST_KNOWN:
+        return None
+    return authorization, media_type, coding
+
+
+def _first_values(head: RequestHead) -> dict[bytes, bytes]:
+    return dict(reversed(head.fields))
+
+
+def is_gzip(content_encoding: str) -> bool:
+    """Tell whether a content encoding is gzip."""
+    encoding = content_encoding.strip().lower()
+    if encoding not in {"", "identity", "gzip"}:
+        raise ProblemError("unsupported_media_type", "send the body as it is, or with Content-Encoding: gzip")
+    return encoding == "gzip"
+
+
+def decompress(body: bytes, most: int) -> bytes:
+    """Decompress gzip, up to a limit. RFC 1952 allows several members in a row."""
+    output, rest = bytearray(), body
+    try:
+        for _ in range(_MOST_MEMBERS):
+            if not rest:
+                break
+            member = zlib.decompressobj(_GZIP_WINDOW)
+            output += member.decompress(rest, most + 1 - len(output))
+            if len(output) > most:
+                raise too_large(most)
+            if not member.eof:
+                raise ProblemError("malformed_body", "the gzip body is cut short")
+            rest = member.unused_data
+    except zlib.error as error:
+        raise ProblemError("malformed_body", f"not gzip: {error}") from None
+    if rest:
+        raise ProblemError("malformed_body", f"the gzip body has more than {_MOST_MEMBERS} members")
+    return bytes(output)
+
+
+def too_large(most: int) -> ProblemError:
+    """Make the problem for a body of more than `most` bytes."""
+    return ProblemError("body_too_large", f"the setting max_body allows {most} bytes after decompression")

@@ -18,7 +18,6 @@ from msgspec import UNSET
 from live.domain.decoding import DecodedBody
 from live.domain.event import Rejection
 from live.errors import StoreUnavailableError
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 
 _PAUSE: Final = 1.0  # seconds from the first event of a sample until the sample is written to the store
@@ -32,15 +31,12 @@ log = structlog.get_logger()
 
 
 class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A refused event: when (milliseconds since 1970), why, and from whom. Long texts are cut off.
+    """A refused event. Long texts are cut off."""
 
-    `board` is the board that it names or that refused it, `type` its type and `key` its member; each may be empty.
-    """
-
-    at: int
+    at: int  # milliseconds since 1970
     code: str
     producer: str
-    board: str = ""
+    board: str = ""  # that it names or that refused it
     type: str = ""
     key: str = ""
 
@@ -48,8 +44,8 @@ class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class Refusals:
     """The sample of one process, and the list of all processes."""
 
-    def __init__(self, client: Store, prefix: str) -> None:
-        names = SystemKeys(prefix)
+    def __init__(self, client: Store) -> None:
+        names = client.system
         self._client = client
         self._key, self._looking = names.refusals, names.refusals_wanted
         self._sample: list[RefusedEvent] = []

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from live.auth.rate_limiter import RateLimiter
+from live.auth.rates import RateLimiter
 from live.domain.board import Board, Boards
-from live.domain.board_file import DEFAULT_TYPE
+from live.domain.choices import DEFAULT_TYPE
 from live.domain.decoding import DecodedBody
 from live.domain.event import (
     MAX_DETAIL,
@@ -31,9 +31,8 @@ from live.domain.producer import LIKES, Principal
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.domain.text import nearest
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
-from live.ingest.committer import MOST_RECORDS, PLAIN, Committed, Committer, Wants
+from live.ingest.committer import MOST_RECORDS, PLAIN, Committed, Committer
 from live.ingest.refusals import Refusals
-from live.ingest.standings import Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.slot_assignment import Placement
 
@@ -59,7 +58,7 @@ class _Share:
     """
 
     __slots__ = (
-        "_posting", "board", "details", "entries", "fault", "indexes", "offset", "placements", "producer", "refused",
+        "_posting", "board", "details", "entries", "fault", "indexes", "outcome", "producer",
     )  # fmt: skip
 
     def __init__(self, posting: "Posting", board: str, producer: str) -> None:
@@ -69,33 +68,39 @@ class _Share:
         self.details: dict[int, str] = {}
         self.indexes: Sequence[int] = ()
         self.entries: Sequence[Entry] = ()
-        self.offset: int | None = None
-        self.refused: Mapping[int, str] = {}
-        self.placements: Mapping[int, Placement] = {}
+        self.outcome = Committed(None, {})
         self.fault: Exception | None = None
 
     def resolve(self, committed: Committed) -> None:
-        self.offset = committed.offset
-        self.refused = committed.refused
-        self.placements = committed.placements
+        self.outcome = committed
         self._posting.received()
 
     def reject(self, error: Exception) -> None:
         self.fault = error
-        self.refused = dict.fromkeys(range(len(self.entries)), "board_unavailable")
+        self.outcome = Committed(None, dict.fromkeys(range(len(self.entries)), "board_unavailable"))
         self._posting.received()
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """An event that a board has counted, now or before. `placement` is None for a duplicate."""
+
+    index: int
+    board: str
+    member: str
+    placement: Placement | None
 
 
 class Posting:
     """The decoded events of one body.
 
     `on_result` is called once with the outcome. `refusals` samples refused events. With `idempotency_key`, each event
-    without an id gets an identity from the key.
+    without an id gets an identity from the key. If the options in `wants` ask for records, `counted` gets the events
+    that counted.
     """
 
     __slots__ = (
-        "_boards", "_body", "_counted", "_idempotency_key", "_identities", "_left", "_on_result",
-        "_producer", "_rejected", "_sampled", "_shares", "_unknown", "_wants",
+        "_boards", "_body", "_idempotency_key", "_identities", "_left", "_on_result",
+        "_producer", "_rejected", "_sampled", "_shares", "_unknown", "counted", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -108,9 +113,9 @@ class Posting:
         refusals: Refusals,
         idempotency_key: str | None = None,
     ) -> None:
-        self._wants = PLAIN
+        self.wants = PLAIN
         self._sampled = refusals
-        self._counted: list[Counted] = []
+        self.counted: list[Counted] = []
         self._boards = boards
         self._producer = producer
         self._body = body
@@ -121,20 +126,15 @@ class Posting:
         self._shares: dict[str, _Share] = {}
         self._unknown: dict[Kind, str] = {}  # the kinds that no board takes, each with its explanation
 
-    def want(self, wants: Wants, counted: list[Counted]) -> None:
-        """Set the options of the request. If it asks for records, add the counted events to `counted`."""
-        self._wants = wants
-        self._counted = counted
-
     def send(self, committers: dict[str, Committer], rates: RateLimiter) -> None:
         """Submit the share of each board, after `route`. Boards whose prefix exceeds its rate count nothing."""
         shares = [(committers[share.board], share) for share in self._shares.values()]
         self._left = len(shares)
-        if self._wants.records and sum(len(share.entries) for share in self._visible()) > MOST_RECORDS:
+        if self.wants.records and sum(len(share.entries) for share in self._visible()) > MOST_RECORDS:
             detail = f"with `rank=true`, a body may feed {MOST_RECORDS:,} records: one for each event on each board"
             self._on_result(ProblemError("too_many_events", detail))
             return
-        if self._wants.strict and self._rejected:
+        if self.wants.strict and self._rejected:
             # At least one event is invalid, or no board takes it. So no event counts.
             named = {rejection.index for rejection in self._rejected}
             left = [index for index in self._body.indexes if index not in named]
@@ -162,7 +162,7 @@ class Posting:
         faults: dict[str, ProblemError] = {}
         for limits, shares in limited.items():
             try:
-                rates.spend(limits, sum(len(share.entries) for share in shares))
+                rates.spend(limits.client, sum(len(share.entries) for share in shares))
             except ProblemError as problem:
                 faults |= {share.board: self._visible_fault(problem, share.board) for share in shares}
         return faults
@@ -178,7 +178,7 @@ class Posting:
         """Submit some shares now, and the rest in later turns of the event loop, so that other requests get a turn."""
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
-                wants = self._wants
+                wants = self.wants
                 if wants.strict:  # a board whose refusals the producer must not see is not strict
                     is_strict = self._hidden_on(share.board).isdisjoint(share.indexes)
                     wants = msgspec.structs.replace(wants, strict=is_strict)
@@ -189,10 +189,7 @@ class Posting:
             asyncio.get_running_loop().call_soon(self._submit, rest)
 
     def _hidden_on(self, board: str) -> AbstractSet[int]:
-        """Return the indexes of the events of which the producer must not learn whether a board refuses them.
-
-        The producer may always learn whether the board refuses an event that names the board.
-        """
+        """Return the indexes of events that do not name the board, if the producer must not learn its refusals."""
         owner = self._boards.by_id[board].owner
         if self._may_read(board) and owner in {"", self._producer.id}:
             return frozenset()
@@ -226,10 +223,7 @@ class Posting:
         self._on_result(outcome)
 
     def route(self) -> AbstractSet[Kind]:
-        """Add each event to the shares of its boards: the one it names, or all that take its type and category.
-
-        Return the kinds of events that no board takes, but that a new board may take.
-        """
+        """Add each event to the shares of its boards. Return the kinds of events that only a new board may take."""
         body = self._body
         kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}
         if len(kinds) == 1:  # all events go to the same boards
@@ -265,11 +259,8 @@ class Posting:
         return self._unknown.keys()
 
     def _is_plain_for(self, board: Board, weight: int, widest: int, *, has_amounts: bool) -> bool:
-        """Tell whether a board takes entries unchanged. `widest` is the largest absolute amount.
-
-        `has_amounts` says whether every event names its amount.
-        """
-        if weight != 1 or board.score is not None or self._lacks_ticket(board):
+        """Tell whether a board takes entries unchanged. `widest` is the largest absolute amount."""
+        if weight != 1 or board.packing is not None or self._lacks_ticket(board):
             return False
         return has_amounts if board.operator != "incr" else widest <= limit_of(board, self._producer)
 
@@ -281,13 +272,13 @@ class Posting:
         code = None
         if self._lacks_ticket(board):
             code = "ticket_missing"
-        elif board.score is not None:
+        elif board.packing is not None:
             fields = {} if event.fields is UNSET else event.fields
             if weight != 1:  # the event feeds several parts of a union
                 fields = {name: value * weight for name, value in fields.items()}
             most = self._producer.max_amount if board.sums is not None else None
             try:
-                amount = board.score.pack(fields)
+                amount = board.packing.pack(fields)
             except ValueError as error:
                 code, share.details[index] = "fields_invalid", str(error)[:MAX_DETAIL]
             else:
@@ -307,7 +298,6 @@ class Posting:
         return (key, amount, time, identity, extra)
 
     def _lacks_ticket(self, board: Board) -> bool:
-        """Tell whether a board takes only votes with tickets. Only the server itself sends those."""
         return board.votes is not None and board.votes.tickets and self._producer.id != LIKES
 
     def _entries(self) -> Sequence[Entry]:
@@ -323,7 +313,7 @@ class Posting:
     def _shares_for(
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
     ) -> Sequence[tuple[_Share, Board, int]] | str:
-        """Return the shares, boards and weights that events feed. If there are none, return the refusal code."""
+        """Return the shares, boards and weights that events feed, or the refusal code if there are none."""
         targets = boards_for(self._boards, self._producer, board, kind, category)
         if isinstance(targets, str):
             if targets in _UNKNOWN:
@@ -338,7 +328,6 @@ class Posting:
         return found
 
     def _explain(self, code: str, kind: Kind) -> str:
-        """Say why no board takes a kind of events."""
         if code not in _UNKNOWN:
             return REFUSALS[code]
         if not self._unknown.get(kind):
@@ -371,20 +360,19 @@ class Posting:
         return usual + (f"there are the {what}: {listed}" if 0 < len(listed) <= _LONGEST_LIST else _LISTING)
 
     def _answer(self) -> Answer:
-        """Merge the outcomes of the boards."""
-        offsets = {share.board: share.offset for share in self._visible() if share.offset is not None}
-        if any(share.refused for share in self._shares.values()):
+        offsets = {share.board: share.outcome.offset for share in self._visible() if share.outcome.offset is not None}
+        if any(share.outcome.refused for share in self._shares.values()):
             accepted, duplicates = self._refusals()
         else:  # the boards have counted all events that routing has not refused
             body = self._body
             accepted, duplicates = len(body.indexes) + len(body.rejections) - len(self._rejected), ()
-        if self._wants.records:
+        if self.wants.records:
             # Add the events that boards have counted, now or before, for the boards that the producer may read.
-            self._counted += [
-                Counted(index, share.board, share.entries[position][0], share.placements.get(position))
+            self.counted += [
+                Counted(index, share.board, share.entries[position][0], share.outcome.placements.get(position))
                 for share in self._visible()
                 for position, index in enumerate(share.indexes)
-                if share.refused.get(position, "duplicate") == "duplicate"
+                if share.outcome.refused.get(position, "duplicate") == "duplicate"
             ]
         self._rejected.sort(key=lambda rejection: rejection.index)
         for code, count in Counter(rejection.code for rejection in self._rejected).items():
@@ -396,11 +384,9 @@ class Posting:
         return Answer(accepted, len(duplicates), tuple(self._rejected), offsets, named)
 
     def _visible(self) -> list[_Share]:
-        """Return the shares of boards that the producer may read."""
         return [share for share in self._shares.values() if self._may_read(share.board)]
 
     def _may_read(self, board: str) -> bool:
-        """Tell whether a board exists for the producer as a reader."""
         return board not in self._boards.private or board in self._producer.opens
 
     def _refusals(self) -> tuple[int, tuple[int, ...]]:
@@ -420,7 +406,7 @@ class Posting:
                 continue
             hidden_here = self._hidden_on(share.board)
             for position, index in enumerate(share.indexes):
-                code = share.refused.get(position)
+                code = share.outcome.refused.get(position)
                 if code is None:
                     accepted.add(index)
                 elif code == "duplicate":
@@ -444,7 +430,6 @@ class Posting:
         return len(accepted), tuple(sorted(duplicates))
 
     def _detail_of(self, code: str, board: str) -> str:
-        """Say why a board refused an event."""
         sums = self._boards.by_id[board].sums if code == "score_out_of_range" else None
         if sums is None:
             return REFUSALS[code]
@@ -457,7 +442,8 @@ def _kind(event: IncomingEvent) -> Kind:
 
 def limit_of(board: Board, producer: Principal) -> int:
     """Return the largest absolute amount that a producer may send to a board that adds amounts up."""
-    return board.max_amount if producer.max_amount is None else min(board.max_amount, producer.max_amount)
+    most = board.largest_amount
+    return most if producer.max_amount is None else min(most, producer.max_amount)
 
 
 def boards_for(
@@ -467,7 +453,7 @@ def boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """Return the boards that an event feeds, with weights. If there are none, return the refusal code.
+    """Return the boards that an event feeds, with weights, or the refusal code if there are none.
 
     An event that names a board feeds only that board. Any other event feeds all boards that take its type and category.
     An event that feeds a part of a union feeds the union too. A private board does not exist for a producer whose API
@@ -487,7 +473,6 @@ def _boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """Do the same as `boards_for`, for an event that names no board, or a board that exists."""
     taken: Sequence[Board]
     if board is not UNSET:
         named = boards.by_id[board]

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import structlog
 from sqlalchemy import (
@@ -39,10 +39,13 @@ from live.settings import Settings
 
 log = structlog.get_logger()
 
+_P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _ENDING: Final = 1.0  # seconds to wait for the lock of a writer that has just ended
+_TRUNCATING: Final = 0.1  # seconds for which emptying SQLite's log waits for readers
 _BUSY: Final = 5.0  # seconds to wait for the lock of another SQLite connection, and for a connection to PostgreSQL
+_PREFIX: Final = "live_prefix"  # the option of every connection that names the key prefix
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 
 
@@ -73,9 +76,6 @@ class Database:
             folder: the data directory.
             prefix: the prefix of store keys. In SQLite, each prefix has a separate file.
             writes: whether this process writes. A process that writes has to call `take` first.
-
-        Raises:
-            SetupError: the URL is not valid.
         """
         self.path = folder / file_name(prefix)
         self.prefix = prefix
@@ -103,32 +103,26 @@ class Database:
             return str(self.path)
         return f"database {self._url.database} on {self._url.host or self._url.query.get('host', 'this machine')}"
 
-    async def run(self, work: Callable[[Connection], _R]) -> _R:
-        """Do work in one transaction.
+    async def run(self, work: Callable[Concatenate[Connection, _P], _R], *given: _P.args, **named: _P.kwargs) -> _R:
+        """Do work in one transaction. It gets a connection, and then the other arguments.
 
         Raises:
             JournalBrokenError: the database is damaged, or its files were deleted or replaced.
             JournalError: the database does not answer, or refuses. The transaction may have been committed if the
                 connection was lost at the end.
         """
-        return await self.in_thread(partial(self.work, work))
+        return await self.in_thread(partial(self.work, work, *given, **named))
 
     async def in_thread(self, work: Callable[[], _R]) -> _R:
         """Run a function in the thread of the database, after all work that the thread was given before."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def work(self, work: Callable[[Connection], _R]) -> _R:
-        """Do work in one transaction, in the thread of the caller.
-
-        Raises:
-            JournalBrokenError: the database is damaged, or its files were deleted or replaced.
-            JournalError: the database does not answer, or refuses. The transaction may have been committed if the
-                connection was lost at the end.
-        """
+    def work(self, work: Callable[Concatenate[Connection, _P], _R], *given: _P.args, **named: _P.kwargs) -> _R:
+        """Do work in one transaction, in the thread of the caller. The arguments and errors are those of `run`."""
         try:
             with self._opened().begin() as connection:
                 self._require_schema(connection)
-                found = work(connection)
+                found = work(connection, *given, **named)
                 self._require_files()  # the file may have been replaced, and a commit must not damage another file
         except _ERRORS as error:
             raise self._failure(error) from error
@@ -136,11 +130,7 @@ class Database:
         return found
 
     async def check_files(self) -> None:
-        """Check that nobody has deleted or replaced the files of SQLite that this process has open to write.
-
-        Raises:
-            JournalBrokenError: a file was deleted or replaced.
-        """
+        """Check that nobody has deleted or replaced the files of SQLite that this process has open to write."""
         await self.in_thread(self._require_files)
 
     def _require_files(self) -> None:
@@ -168,7 +158,6 @@ class Database:
         return [f"{self.place}: {line}" for row in found for line in str(row).splitlines() if line != "ok"]
 
     def _failure(self, error: Exception) -> JournalError:
-        """Return the error to raise for an error of the driver."""
         cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
         code = getattr(cause, "sqlite_errorcode", None)
         # The message may hold the user name and the password of the database.
@@ -184,11 +173,7 @@ class Database:
         return JournalError(f"the journal's database fails: {reason}")
 
     def compact(self) -> None:
-        """Rewrite the files of the database without deleted and replaced rows.
-
-        Raises:
-            JournalError: the database does not answer, or another process reads it.
-        """
+        """Rewrite the files of the database without deleted and replaced rows."""
         try:
             with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                 if not self.is_sqlite:
@@ -201,17 +186,19 @@ class Database:
         if busy:
             raise JournalError("another process reads the journal's database: try again")
 
-    def truncate_log(self) -> None:
-        """Empty the write-ahead log of SQLite, which has earlier versions of rows, unless another connection reads now.
+    def truncate_log(self) -> bool:
+        """Empty the write-ahead log of SQLite, which has earlier versions of rows.
 
-        Raises:
-            JournalError: the database does not answer.
+        Return False if another connection reads earlier versions.
         """
         if not self.is_sqlite:
-            return
+            return True
         try:
             with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+                connection.execute(text(f"PRAGMA busy_timeout={round(_TRUNCATING * 1000)}"))
+                busy = connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
+                connection.execute(text(f"PRAGMA busy_timeout={round(_BUSY * 1000)}"))
+                return not busy
         except _ERRORS as error:
             raise self._failure(error) from error
 
@@ -253,9 +240,6 @@ class Database:
         """Become the process that writes, in the thread of the caller.
 
         Wait a moment for a server that has just ended: PostgreSQL frees its lock only after its connection has ended.
-
-        Raises:
-            SetupError: another process writes.
         """
         end = time.monotonic() + _ENDING
         while not self.take_now():
@@ -288,7 +272,12 @@ class Database:
         engine = self._engine
         if engine is None:
             patience = {} if self.is_sqlite else {"connect_timeout": round(_BUSY)}
-            engine = create_engine(self._url, pool_pre_ping=not self.is_sqlite, connect_args=patience)
+            engine = create_engine(
+                self._url,
+                pool_pre_ping=not self.is_sqlite,
+                connect_args=patience,
+                execution_options={_PREFIX: self.prefix},
+            )
             if not self.is_sqlite:
                 event.listen(engine, "connect", _wait_for_disk)
             else:
@@ -299,10 +288,7 @@ class Database:
         return engine
 
     def _note_files(self, connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
-        """Remember which files the first connection has opened.
-
-        A later connection that opens other files must not commit.
-        """
+        """Remember which files the first connection has opened: a later one that opens other files must not commit."""
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the write-ahead log
         if not self._files:
             # If the lock file is gone from its path, another process could lock a new file there, and write too.
@@ -310,23 +296,17 @@ class Database:
             self._files = {path: _identity(path) for path in paths if path.exists()}
 
     def _prepare(self, connection: Connection) -> None:
-        """Create the tables, and choose the id of the database and the key of the list of erased digests."""
         METADATA.create_all(connection)
-        known = connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id"))
-        if known is None:
-            known = secrets.token_hex(16)
-            about = {"schema": str(VERSION), "id": known, "erasing": secrets.token_hex(32)}
+        self.id = identity(connection)
+        if not self.id:
+            self.id = secrets.token_hex(16)
+            about = {"schema": str(VERSION), "id": self.id, "erasures": "0"}
             connection.execute(insert(ABOUT), [{"name": name, "value": value} for name, value in about.items()])
-        self.id = known
 
     def _require_schema(self, connection: Connection) -> None:
-        """Refuse the tables of another version of Live Board.
-
-        Raises:
-            SetupError: the database has another schema.
-        """
         if not self._is_known and inspect(connection).has_table(ABOUT.name):
-            found = connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "schema"))
+            about = {row.name: row.value for row in connection.execute(select(ABOUT))}
+            self.id, found = about.get("id", ""), about.get("schema")
             if found not in (None, str(VERSION)):
                 raise SetupError(
                     f"{self.place} holds a journal with schema {found}, and this version of Live Board reads schema "
@@ -336,28 +316,30 @@ class Database:
             self._is_known = True
 
 
+def prefix_of(connection: Connection) -> str:
+    """Return the key prefix of the database to which a connection belongs."""
+    return str(connection.get_execution_options()[_PREFIX])
+
+
+def identity(connection: Connection) -> str:
+    """Return the id of the database."""
+    return connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id")) or ""
+
+
 def file_name(prefix: str) -> str:
     """Return the name of the SQLite file with the journal of a key prefix."""
     return f"journal-{prefix}.db"
 
 
 def open_journal(settings: Settings, *, writes: bool) -> Database | None:
-    """Return the database of a server's journal, not opened yet. Return None if the server keeps no journal.
-
-    Raises:
-        SetupError: the setting is not valid.
-    """
+    """Return the database of a server's journal, not opened yet. Return None if the server keeps no journal."""
     if settings.journal == "off":
         return None
     return Database(settings.journal, settings.data_dir, settings.key_prefix, writes=writes)
 
 
 def existing_journal(settings: Settings, *, writes: bool = True) -> Database:
-    """Return the database of a journal that exists, not opened yet.
-
-    Raises:
-        SetupError: there is no journal, or the setting is not valid.
-    """
+    """Return the database of a journal that exists, not opened yet."""
     database = open_journal(settings, writes=writes)
     if database is None:
         raise SetupError("there is no journal: LIVE_JOURNAL is off")
@@ -412,21 +394,13 @@ def _read_only(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the 
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return the device and the inode of a file. They differ for another file at the same path."""
+    """Return the device and the inode of a file, which differ for another file at the same path."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
 
-async def unsafe_in_sql(database: Database) -> list[str]:
-    """Return a sentence for each setting that may keep a commit from the disk, or damage the database.
-
-    Raises:
-        JournalError: the database does not answer, or refuses.
-    """
-    return await database.run(_read)
-
-
-def _read(connection: Connection) -> list[str]:
+def unsafe_in_sql(connection: Connection) -> list[str]:
+    """Return a sentence for each setting that may keep a commit from the disk, or damage the database."""
     if connection.dialect.name == "sqlite":
         wanted = {"journal_mode": ("wal",), "synchronous": ("2", "3")}
         found = {name: str(connection.scalar(text(f"PRAGMA {name}"))) for name in wanted}

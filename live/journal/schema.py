@@ -18,29 +18,25 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-VERSION: Final = 6
+VERSION: Final = 11
 
 METADATA: Final = MetaData()
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of the type INTEGER
 
 
 def _row_id() -> Column[int]:
-    """Return the column of a row's number, which the database chooses."""
     return Column("id", _ID, primary_key=True)
 
 
 def _needed(name: str, kind: TypeEngine[Any] | type[TypeEngine[Any]], comment: str | None = None) -> Column[Any]:
-    """Return a column that always has a value."""
     return Column(name, kind, nullable=False, comment=comment)
 
 
 def _life(*, primary_key: bool = False) -> Column[int]:
-    """Return the column of the timeline that a row belongs to."""
     return Column("life", _ID, ForeignKey("life.id"), primary_key=primary_key, nullable=False, autoincrement=False)
 
 
 def _packed() -> tuple[Column[int], Column[bytes]]:
-    """Return the columns of compressed content and its checksum."""
     return _needed("crc", BigInteger), _needed("data", LargeBinary)
 
 
@@ -49,7 +45,7 @@ ABOUT: Final = Table(
     METADATA,
     Column("name", String(32), primary_key=True),
     _needed("value", Text),
-    comment="the version of the schema, and the id of the database",
+    comment="the version of the schema, the id of the database, and how often an erasure has rewritten rows",
 )
 _OPEN: Final = text("ended IS NULL")
 LIFE: Final = Table(
@@ -80,6 +76,7 @@ SEGMENT: Final = Table(
     _needed("began", BigInteger, comment="the time of its first entry, microseconds"),
     _needed("ended", BigInteger, comment="the time of its last entry, microseconds"),
     _needed("entries", Integer),
+    _needed("swapped", Boolean, comment="whether one of them is a `swap`"),
     *_packed(),
     Index("segment_of_life", "life", "id"),
     comment="consecutive entries of a life, compressed",
@@ -107,19 +104,7 @@ DEFINITION: Final = Table(
     _needed("time", BigInteger, comment="when this database got it, microseconds"),
     Column("value", Text, comment="JSON; NULL for one that was removed"),
     Index("definition_of_name", "prefix", "kind", "name"),
-    comment="run-time boards, API keys, titles of members and the secret of cookies with their versions; the audit log",
-)
-ERASED: Final = Table(
-    "erased",
-    METADATA,
-    _row_id(),
-    _needed("prefix", String(32)),
-    _needed("board", String(64)),
-    _needed("time", BigInteger, comment="when it was erased, microseconds"),
-    _needed("digest", LargeBinary, comment="of an erased digest, keyed by a secret of this database"),
-    Index("erased_of_prefix", "prefix"),
-    comment="the digests of actors that were erased, so that no earlier instant shows them",
-    sqlite_autoincrement=True,
+    comment="definitions of boards, API keys, titles of members, the secret of cookies, with versions; the audit log",
 )
 PERIOD: Final = Table(
     "period",

@@ -36,11 +36,6 @@ class Quantiles(msgspec.Struct, frozen=True, rename={"p999": "p99.9"}):
     max: float
     histogram: str
 
-    def at(self, name: str) -> float:
-        """Return a quantile by the name that it has in a report, such as `p99.9`."""
-        value: float = getattr(self, name.replace(".", ""))
-        return value
-
 
 class Objective(msgspec.Struct, frozen=True):
     """A limit in milliseconds for a quantile of the times until likes are acknowledged or seen."""
@@ -50,37 +45,30 @@ class Objective(msgspec.Struct, frozen=True):
     quantile: str
     milliseconds: float
 
+    def is_met(self, measured: Sequence[Quantiles]) -> bool:
+        """Return whether every set of times meets the objective. If there is no set of times, it is missed."""
+        return bool(measured) and all(getattr(times, self.quantile) <= self.milliseconds for times in measured)
+
 
 def require_histograms() -> None:
-    """Check that the package of the histograms is installed.
-
-    Raises:
-        SetupError: the package is not installed.
-    """
+    """Check that the package of the histograms is installed."""
     if HdrHistogram is None:
         raise SetupError("`live load` needs the package hdrhistogram: install it with `pip install 'live-board[load]'`")
 
 
 def parse_objective(text: str) -> Objective:
-    """Parse an objective such as `acknowledged:p99=50ms`. Without a prefix, the objective is about `seen`.
-
-    Raises:
-        ValueError: the text has another form.
-    """
+    """Parse an objective such as `acknowledged:p99=50ms`. Without a prefix, the objective is about `seen`."""
     match = _OBJECTIVE.fullmatch(text)
     if match is None:
         raise ValueError(
             f"--slo {text!r}: expected acknowledged or seen, one of p50, p90, p99, p99.9 and max, and a duration, like "
             "acknowledged:p99=50ms or seen:p99=250ms"
         )
-    return Objective(text, match[1] or "seen", match[2], parse_duration(match[3]) * 1000)
+    return Objective(text, match[1] or "seen", match[2].replace(".", ""), parse_duration(match[3]) * 1000)
 
 
 def quantiles(seconds: Iterable[float]) -> Quantiles | None:
-    """Compute the quantiles of times with an HdrHistogram (http://hdrhistogram.org).
-
-    Return None if there are no times.
-    """
+    """Compute the quantiles of times with an HdrHistogram (http://hdrhistogram.org), if there are any times."""
     histogram = HdrHistogram(1, _LONGEST, _DIGITS)
     longest = 0.0
     for value in seconds:
@@ -99,30 +87,17 @@ def quantiles(seconds: Iterable[float]) -> Quantiles | None:
     )  # fmt: skip
 
 
-def is_met(objective: Objective, measured: Sequence[Quantiles]) -> bool:
-    """Return whether every set of times meets an objective. If there is no set of times, the objective is missed."""
-    return bool(measured) and all(times.at(objective.quantile) <= objective.milliseconds for times in measured)
+class Acknowledged(msgspec.Struct, frozen=True, gc=False):
+    """A request whose likes were counted."""
+
+    offset: int  # the offset of the board at which all its likes are counted
+    due: float  # when the request was due, in seconds of the clock of `time.perf_counter`
+    sent: float  # when the request was sent
+    at: float  # when the response came
+    likes: int = 1  # how many of its likes were counted
 
 
-class Acknowledged(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A request whose likes were counted.
-
-    Attributes:
-        offset: the offset of the board at which all its likes are counted.
-        due: when the request was due, in seconds of the clock of `time.perf_counter`.
-        sent: when the request was sent.
-        at: when the response came.
-        likes: how many of its likes were counted.
-    """
-
-    offset: int
-    due: float
-    sent: float
-    at: float
-    likes: int = 1
-
-
-class Seen(msgspec.Struct, gc=False, array_like=True):
+class Seen(msgspec.Struct, gc=False):
     """The messages of one viewer: their ascending offsets, and when each arrived (seconds)."""
 
     offsets: list[int] = []

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,19 +18,12 @@ _HIGHEST: Final = 10_000_000
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests at a rate that is constant or changes linearly.
+    """Requests at a rate that is constant or changes linearly."""
 
-    Attributes:
-        first_rate: likes per second at the start.
-        last_rate: likes per second at the end.
-        seconds: how long the test sends.
-        batch: likes per request.
-    """
-
-    first_rate: float
-    last_rate: float
-    seconds: float
-    batch: int = 1
+    first_rate: float  # likes per second at the start
+    last_rate: float  # likes per second at the end
+    seconds: float  # how long the test sends
+    batch: int = 1  # likes per request
 
     @property
     def requests(self) -> int:
@@ -74,43 +67,31 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     board: str
     producers: int
     viewers: int
-    sse_viewers: int
+    sse_viewers: int = 0
     schedule: Schedule
     members: int
-    processes: int
+    processes: int = 1
     objectives: tuple[Objective, ...]
-    key: str | None = None
+    key: str | None
 
 
-def make_options(  # noqa: PLR0913 - one for each flag
+def load_options(
     *,
     url: str,
-    board: str,
-    producers: int,
-    viewers: int,
     rate: str,
     duration: str,
-    members: int,
-    sse_viewers: int = 0,
     batch: int = 1,
-    processes: int = 1,
     slo: Sequence[str] = (),
     key: str | None = None,
+    **given: Any,  # noqa: ANN401 - other fields of `Options`
 ) -> Options:
-    """Build the options from flags.
-
-    Raises:
-        SetupError: a flag is malformed, or the extra `load` is not installed.
-    """
+    """Build the options from flags."""
     require_histograms()
     try:
         first, last = parse_rate(rate)
         schedule = Schedule(first_rate=first, last_rate=last, seconds=parse_duration(duration), batch=batch)
-        options = Options(
-            url=parse_url(url), key=parse_api_key(key), board=board, producers=max(producers, processes),
-            viewers=viewers, sse_viewers=sse_viewers, members=members, processes=processes, schedule=schedule,
-            objectives=tuple(parse_objective(text) for text in slo),
-        )  # fmt: skip
+        objectives = tuple(map(parse_objective, slo))
+        options = Options(url=parse_url(url), key=parse_api_key(key), schedule=schedule, objectives=objectives, **given)
     except ValueError as error:
         raise SetupError(str(error)) from None
     if not schedule.seconds:
@@ -119,11 +100,7 @@ def make_options(  # noqa: PLR0913 - one for each flag
 
 
 def parse_rate(text: str) -> tuple[float, float]:
-    """Parse a rate such as `500`, or a ramp such as `100..2000`, in likes per second.
-
-    Raises:
-        ValueError: the text has another form, or the rate is out of range.
-    """
+    """Parse a rate such as `500`, or a ramp such as `100..2000`, in likes per second."""
     match = _RATE.fullmatch(text)
     if match is None:
         raise ValueError(f"--rate {text!r}: expected likes per second, like 500, or a ramp, like 100..2000")

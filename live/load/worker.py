@@ -1,18 +1,14 @@
-"""Runs one process of a load test: connects viewers, sends its share of the load, and reports what it measured.
-
-The processes talk over the standard input and output of the children.
-"""
+"""Runs one process of a load test: connects viewers, sends its share of the load, and reports what it measured."""
 
 import asyncio
-import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from itertools import accumulate
-from typing import Final, TypeAlias
+from multiprocessing.connection import Connection
+from typing import Final
 from urllib.parse import quote
 
 import aiohttp
@@ -27,16 +23,15 @@ from live.client.watching import live_url, open_viewer
 from live.domain.event import Answer
 from live.errors import SetupError
 from live.load.latencies import Acknowledged, Seen
-from live.load.options import Schedule
+from live.load.options import Options, Schedule
 
 _AT_ONCE: Final = 100  # concurrent handshakes
 _OK: Final = 200
 
 _TIMEOUT: Final = 10.0
+_SETTLE: Final = 3.0  # seconds for the last messages to arrive
 _GRACE: Final = 1.0  # seconds after the end in which overdue requests are still sent
 _JSON: Final = {"Content-Type": "application/json"}
-
-_LENGTH: Final = 4  # bytes of the length in front of each message
 
 
 class _Head(msgspec.Struct):
@@ -61,17 +56,8 @@ class ViewerPool:
         self._open = AsyncExitStack()
         self._watching: list[asyncio.Task[None]] = []
 
-    @property
-    def seen(self) -> list[Seen]:
-        """What all viewers saw."""
-        return [*self.websocket, *self.sse]
-
     async def connect(self, websocket: int, sse: int = 0) -> None:
-        """Open the connections, and wait until each has received its first message.
-
-        Raises:
-            SetupError: the server refuses a connection.
-        """
+        """Open the connections, and wait until each has received its first message."""
         connector = aiohttp.TCPConnector(limit=0)
         session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         await self._open.enter_async_context(session)
@@ -88,10 +74,10 @@ class ViewerPool:
         if first is not None:
             raise SetupError(f"a viewer could not connect to {self._live}: {first!r}")
 
-    async def await_offset(self, offset: int, patience: float) -> None:
-        """Wait until every viewer has seen an offset, for at most `patience` seconds."""
-        deadline = time.perf_counter() + patience
-        while not all(seen.reached(offset) for seen in self.seen) and time.perf_counter() < deadline:  # noqa: ASYNC110 - cold
+    async def await_offset(self, offset: int) -> None:
+        """Wait until every viewer has seen an offset, for a few seconds at most."""
+        deadline, viewers = time.perf_counter() + _SETTLE, [*self.websocket, *self.sse]
+        while not all(seen.reached(offset) for seen in viewers) and time.perf_counter() < deadline:  # noqa: ASYNC110 - cold
             await asyncio.sleep(0.02)
 
     async def close(self) -> None:
@@ -102,7 +88,6 @@ class ViewerPool:
         await self._open.aclose()
 
     async def _start(self, gate: asyncio.Semaphore, all_seen: list[Seen], watch: _Watch) -> None:
-        """Start one viewer, and wait for its first message."""
         seen = Seen([], [])
         all_seen.append(seen)
         first = asyncio.Event()
@@ -182,11 +167,7 @@ class Producers:
     async def run(
         self, connections: int, schedule: Schedule, started: float, *, process: int = 0, processes: int = 1
     ) -> None:
-        """Send this process's share of a schedule. The schedule starts at `started`, a time of `time.perf_counter`.
-
-        Raises:
-            SetupError: the server requires an API key, or does not accept this API key.
-        """
+        """Send this process's share of a schedule. The schedule starts at `started`, a time of `time.perf_counter`."""
         due = schedule.share(process, processes)
         end = started + schedule.seconds + _GRACE
 
@@ -242,46 +223,8 @@ class Producers:
             self.acknowledged.append(Acknowledged(offset, due, sent, at, answer.accepted))
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """To a child: its task, as process number `process` of `processes`."""
-
-    url: str
-    board: str
-    key: str | None
-    members: int
-    schedule: Schedule
-    connections: int
-    websocket: int
-    sse: int
-    process: int
-    processes: int
-
-
-class Start(msgspec.Struct, frozen=True, tag=True):
-    """To a child: when to start, on the clock of `time.perf_counter`, which the processes of a machine share."""
-
-    at: float
-
-
-class Settle(msgspec.Struct, frozen=True, tag=True):
-    """To a child: wait until the viewers have seen this offset, for at most `patience` seconds."""
-
-    offset: int
-    patience: float
-
-
-class Connected(msgspec.Struct, frozen=True, tag=True):
-    """From a child: its viewers are connected."""
-
-
-class Sent(msgspec.Struct, frozen=True, tag=True):
-    """From a child: its producers are done."""
-
-    last_offset: int
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """From a child: all of its measurements."""
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """All measurements of a process."""
 
     counts: Counts
     acknowledged: list[Acknowledged]
@@ -292,85 +235,37 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     bytes: int
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
-    """From a child: why the test can't run."""
-
-    problem: str
-
-
-Message: TypeAlias = Task | Start | Settle | Connected | Sent | Result | Failed
-
-
-def encode(message: Message) -> bytes:
-    """Encode a message with its length in front."""
-    data = msgspec.msgpack.encode(message)
-    return len(data).to_bytes(_LENGTH) + data
+def work(options: Options, number: int, channel: Connection) -> None:
+    """Take part in a load test as process `number`. Over `channel`, send a `SetupError` if the test can't run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
+    with suppress(EOFError, BrokenPipeError):  # the parent is gone
+        try:
+            uvloop.run(_work(options, number, channel))
+        except SetupError as error:
+            channel.send(error)
 
 
-async def receive(reader: asyncio.StreamReader) -> Message | None:
-    """Receive the next message. Return None if the other process is gone."""
-    try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH))
-        data = await reader.readexactly(length)
-    except asyncio.IncompleteReadError:
-        return None
-    message: Message = msgspec.msgpack.decode(data, type=Message)
-    return message
+async def _work(options: Options, number: int, channel: Connection) -> None:
+    """Say when the viewers are connected, and receive the time to start. Say the last offset, and receive that of all.
 
-
-async def work(task: Task, reader: asyncio.StreamReader) -> None:
-    """Do a task, step by step as the parent says.
-
-    Raises:
-        SetupError: the server refuses a viewer or the producers.
+    Then send a `Result`. The clock is `time.perf_counter`, which the processes of a machine share.
     """
-    viewers = ViewerPool(task.url, task.board)
-    producers = Producers(task.url, task.board, task.members, task.key, seed=task.process)
+    processes, totals = options.processes, (options.producers, options.viewers, options.sse_viewers)
+    connections, websocket, sse = (total // processes + (number < total % processes) for total in totals)
+    viewers = ViewerPool(options.url, options.board)
+    producers = Producers(options.url, options.board, options.members, options.key, seed=number)
     try:
-        await viewers.connect(task.websocket, task.sse)
-        _send(Connected())
-        if not isinstance(start := await receive(reader), Start):
-            return
-        await producers.run(task.connections, task.schedule, start.at, process=task.process, processes=task.processes)
-        _send(Sent(producers.last_offset))
-        if isinstance(settle := await receive(reader), Settle):
-            await viewers.await_offset(settle.offset, settle.patience)
+        await viewers.connect(websocket, sse)
+        channel.send(None)
+        started = await asyncio.to_thread(channel.recv)
+        await producers.run(connections, options.schedule, started, process=number, processes=processes)
+        channel.send(producers.last_offset)
+        await viewers.await_offset(await asyncio.to_thread(channel.recv))
     finally:
         await viewers.close()
-    _send(
+    channel.send(
         Result(
             counts=producers.counts, acknowledged=producers.acknowledged, waited=producers.waited,
             websocket=viewers.websocket, sse=viewers.sse, frames=viewers.frames, bytes=viewers.bytes,
         )
     )  # fmt: skip
-
-
-def main() -> None:
-    """Run as a child of `live load`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
-    with suppress(BrokenPipeError):  # the parent is gone
-        uvloop.run(run())
-
-
-async def run() -> None:
-    """Receive a task from standard input, and do it."""
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    task = await receive(reader)
-    if not isinstance(task, Task):
-        return
-    try:
-        await work(task, reader)
-    except SetupError as error:
-        _send(Failed(str(error)))
-
-
-def _send(message: Message) -> None:
-    """Send a message. If the pipe is full, this waits until the parent reads."""
-    data = memoryview(encode(message))
-    while data:
-        data = data[os.write(sys.stdout.fileno(), data) :]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,21 +1,23 @@
-"""Copy the database of a journal while servers use it.
+"""Copy the database of a journal while servers use it, and restore everything from such a backup.
 
 The copy is an SQLite file, also for a journal on a PostgreSQL server. So all backups have one form, and can be checked
 without a server. If somebody has changed a backup, restoring it still runs no statement from it.
 
 Before the copy begins, SQL has every entry that the store had when the backup began. So a backup is one complete
-journal, from which `live rebuild` and `live restore` restore everything. Before the backup is complete, the entries of
-each board are folded, which proves that the board can be rebuilt.
+journal, from which `live recover` and `live restore` restore everything. Before the backup is complete, the entries of
+each board are folded, which proves that the board can be recovered.
 """
 
 import asyncio
 import hashlib
 import os
+import secrets
 import shutil
 import sqlite3
 import stat
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -23,28 +25,27 @@ from threading import Event
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, func, insert, select, text
+from sqlalchemy import Connection, func, insert, select, text, update
 
 from live import __version__
-from live.domain.board import Board
 from live.errors import JournalError, SetupError
-from live.journal.database import Database, file_name
-from live.journal.log.definitions import DefinitionLog, latest
-from live.journal.log.reader import contents_of
+from live.journal.database import Database, file_name, identity, prefix_of
+from live.journal.log.definitions import DefinitionLog, latest_boards
+from live.journal.log.reader import Progress
 from live.journal.log.timelines import Timeline, end_timelines, find_lost, open_timelines
 from live.journal.schema import ABOUT, CHECKPOINT, LIFE, METADATA, PERIOD, VERSION
 from live.maintenance.draining import BEHIND, is_settled
+from live.maintenance.recover import Recovered, Recovery, Wanted, require_recoverable
 from live.settings import Settings
 from live.store.board.journal_stream import read_streams, sink_of
 from live.store.connection.client import Store, required
-from live.store.registry.definitions import Definition
+from live.store.connection.embedded import STORE_FILES
+from live.store.registry.audit_trail import command_acting
 from live.system.files import replacing, sync_folder
 
-Progress = Callable[[int, int], None]
-
-_DEFINITION: Final = msgspec.json.Decoder(Definition)
 _LOST: Final = (
-    "the store lost data: {}. Rebuild it first with `live rebuild`, or accept the loss with `live serve --accept-loss`"
+    "the store lost data: {}. First run `live recover --from journal`, or `live recover --from store` to go on without "
+    "what is lost"
 )
 _PAGES: Final = 1024  # pages of an SQLite database in one step
 _ROWS: Final = 500  # rows of a PostgreSQL database in one step
@@ -75,18 +76,10 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup holds.
+    """What a backup holds, and the versions of Live Board and of the tables that made it.
 
-    Attributes:
-        format: the number of this format.
-        version: the version of Live Board that made the backup.
-        schema: the version of the journal's tables.
-        prefix: the prefix of store keys.
-        journal: the id of the journal's database.
-        made: when the backup was complete, in microseconds since 1970.
-        boards: the position of each board.
-        files: the other files of the backup.
-        left_out: the boards without a journal, which the backup does not hold.
+    `journal` is the id of the database. `made` is when the backup was complete, in microseconds since 1970. The boards
+    that are `left_out` have no journal.
     """
 
     format: int
@@ -101,10 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(path: Path, show: Callable[[int], None] = lambda _: None) -> File:
-    """Sync a file to disk, and return its size and checksum.
-
-    After each piece, call `show` with the number of bytes read so far.
-    """
+    """Sync a file to disk, and return its size and checksum. `show` gets the number of bytes read so far."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -123,11 +113,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a backup.
-
-    Raises:
-        SetupError: the folder has no manifest, or this version can't read the manifest.
-    """
+    """Return the manifest of a backup."""
     path = folder / NAME
     try:
         content = path.read_bytes()
@@ -141,12 +127,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise SetupError(f"can't read {path}: {error}") from None
 
 
-def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], None]) -> None:
-    """Compare every file of a backup with its checksum. Call `show` with the numbers of compared and of all bytes.
-
-    Raises:
-        SetupError: the manifest names no journal or a file that no backup has, or a file is missing or differs.
-    """
+def check_files(folder: Path, manifest: Manifest, show: Progress) -> None:
+    """Compare every file of a backup with its checksum. `show` gets the numbers of compared and of all bytes."""
     names, journal = [file.name for file in manifest.files], file_name(manifest.prefix)
     if names.count(journal) != 1:
         raise SetupError(f"{folder / NAME} does not name the journal, {journal}: this is not a complete backup")
@@ -167,27 +149,14 @@ def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], Non
 async def back_up(
     client: Store,
     settings: Settings,
-    in_file: Mapping[str, Board],
     source: Database,
     folder: Path,
     show: Progress,
 ) -> Manifest:
-    """Write a backup into an empty directory.
+    """Write a backup into an empty directory. The manifest, which is written last, completes it.
 
-    Everything that was acknowledged before the call is in the backup. The manifest is written last.
-
-    Args:
-        client: the store.
-        settings: the settings of the server.
-        in_file: the boards of the boards file.
-        source: the journal.
-        folder: the directory.
-        show: called with the number of pages copied so far, and the number of all pages. For a PostgreSQL server, these
-            are numbers of rows.
-
-    Raises:
-        SetupError: the directory is not empty, nobody moves the entries to SQL, a definition is missing, or the store
-            lost data.
+    The backup has everything that was acknowledged before the call. `show` gets the numbers of copied and of all pages,
+    or of rows of a PostgreSQL server.
     """
     copy = Database("sqlite", folder, source.prefix, writes=True)
     _make_folder(folder)
@@ -196,7 +165,7 @@ async def back_up(
             await _require_up_to_date(client, source)
             await _copy(source, copy, show)
             await _add_definitions(client, copy)
-            found = await copy.run(partial(_contents, prefix=source.prefix, in_file=in_file))
+            found = await copy.run(_contents)
         return await asyncio.to_thread(_complete, folder, settings, copy, *found)
     except BaseException:
         _delete_files(folder)
@@ -206,7 +175,6 @@ async def back_up(
 def _complete(
     folder: Path, settings: Settings, copy: Database, timelines: list[Timeline], left_out: list[str]
 ) -> Manifest:
-    """Add the boards file and the manifest."""
     copy.path.with_suffix(".lock").unlink()
     with closing(sqlite3.connect(copy.path)) as connection:
         # In this mode, the database is one file, and can be read from a read-only disk.
@@ -241,7 +209,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _delete_files(folder: Path) -> None:
-    """Delete the files written so far, so that the same command can run again."""
     for path in folder.iterdir():
         path.unlink()
 
@@ -265,11 +232,7 @@ async def _copy(source: Database, copy: Database, show: Progress) -> None:
 
 
 def copy_database(path: Path, target: Path, show: Progress) -> None:
-    """Copy an SQLite database as it is at one instant, while another process writes to it.
-
-    Raises:
-        JournalError: the database or the file system refuses.
-    """
+    """Copy an SQLite database as it is at one instant, while another process writes to it."""
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         with (
@@ -286,29 +249,25 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
 
 
 def copy_from_server(source: Database, copy: Database, show: Progress) -> None:
-    """Copy a journal as it is at one instant from PostgreSQL into the SQLite database `copy`, and lock `copy`.
-
-    Raises:
-        JournalError: a database refuses.
-    """
+    """Copy a journal as it is at one instant from PostgreSQL into the SQLite database `copy`, and lock `copy`."""
 
     def read(given: Connection) -> None:
         given.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
         copy.lock_now()
-        copy.work(partial(copy_rows, given, prefix=source.prefix, show=show))
+        copy.work(partial(copy_rows, given, show=show))
 
     source.work(read)
 
 
-def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress = lambda *_: None) -> None:
+def copy_rows(given: Connection, target: Connection, show: Progress = lambda *_: None) -> None:
     """Copy every row of a key prefix into an empty database. Call `show` with the numbers of copied and of all rows."""
     METADATA.create_all(target)
-    of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix)
+    of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix_of(given))
     queries = []
     for table in METADATA.sorted_tables:  # tables in the order of their references
         query = select(table).order_by(*table.primary_key)
         if "prefix" in table.c:
-            query = query.where(table.c.prefix == prefix)
+            query = query.where(table.c.prefix == prefix_of(given))
         elif "life" in table.c:
             query = query.where(table.c.life.in_(of_prefix))
         queries.append((table, query))
@@ -323,14 +282,9 @@ def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress
 
 
 async def _require_up_to_date(client: Store, source: Database) -> None:
-    """Wait until the journal has every entry that the store has now.
-
-    Raises:
-        SetupError: nobody moves the entries to SQL, the store uses another database, or the store lost data.
-    """
-    prefix = source.prefix
-    sink, own = await sink_of(client, prefix), select(ABOUT.c.value).where(ABOUT.c.name == "id")
-    if (found := await source.run(lambda connection: connection.scalar(own))) != sink != "":
+    """Wait until the journal has every entry that the store has now."""
+    sink = await sink_of(client)
+    if (found := await source.run(identity)) != sink != "":
         raise SetupError(
             f"the journals of this store go into the database {sink}, and the copied one is {found}: choose the data "
             "directory of the server with --data-dir"
@@ -338,48 +292,156 @@ async def _require_up_to_date(client: Store, source: Database) -> None:
     client.high_water.refresh()
     if client.high_water.lost or client.high_water.lost_boards:
         raise SetupError(_LOST.format(client.high_water.lost or "; ".join(client.high_water.lost_boards.values())))
-    if lost := await find_lost(client, prefix, source):
+    if lost := await find_lost(client, source):
         raise SetupError(
             f"the store lacks data that the journal has: {'; '.join(map(str, lost))}. If boards were deleted just "
-            "now, run the command again. If the store lost data, rebuild it first with `live rebuild`, or accept the "
-            "loss with `live serve --accept-loss`"
+            "now, run the command again. If the store lost data, first run `live recover --from journal`, or "
+            "`live recover --from store` to go on without it"
         )
-    if not await is_settled(client, prefix):
+    if not await is_settled(client):
         raise SetupError(BEHIND)
 
 
 async def _add_definitions(client: Store, copy: Database) -> None:
-    """Add to a copy the definitions that only the store has, and end the timelines of boards that were deleted.
-
-    Raises:
-        SetupError: the store lost definitions or API keys.
-    """
-    prefix = copy.prefix
+    """Add to a copy the definitions that only the store has, and end the timelines of boards that were deleted."""
     await asyncio.to_thread(copy.take_now)
-    if not await DefinitionLog(client, prefix, copy).follow():
+    if not await DefinitionLog(client, copy).follow():
         raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
-    timelines = await copy.run(lambda connection: open_timelines(connection, prefix))
+    timelines = await copy.run(open_timelines)
     for first in range(0, len(timelines), _BOARDS):
         piece = timelines[first : first + _BOARDS]
-        streams = required(await read_streams(client, prefix, [(each.board, each.epoch) for each in piece]))
+        streams = required(await read_streams(client, [(each.board, each.epoch) for each in piece]))
         ended = [timeline for timeline, stream in zip(piece, streams, strict=True) if stream.ended]
-        await copy.run(partial(end_timelines, timelines=ended))
+        await copy.run(end_timelines, ended)
 
 
-def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Timeline], list[str]]:
+def _contents(connection: Connection) -> tuple[list[Timeline], list[str]]:
     """Fold the timelines of all boards. Return the timelines, and the boards that have no journal."""
-    timelines = open_timelines(connection, prefix)
+    timelines = open_timelines(connection)
     for timeline in timelines:
         try:
-            contents_of(connection, prefix, timeline)
+            require_recoverable(connection, timeline)
         except SetupError as error:
-            raise SetupError(f"board {timeline.board!r} can't be rebuilt from its journal: {error}") from None
-    made = latest(connection, prefix, "boards")
-    if unknown := sorted({timeline.board for timeline in timelines} - {*made, *in_file}):
-        raise SetupError(
-            f"the boards {', '.join(unknown)} are neither run-time boards nor in the boards file: name the boards file "
-            "of the server with --boards"
-        )
-    left_out = {name for name, board in in_file.items() if board.journal.level == "off"}
-    left_out |= {name for name, defined in made.items() if _DEFINITION.decode(defined).choices.get("journal") == "off"}
+            raise SetupError(f"board {timeline.board!r} can't be recovered from its journal: {error}") from None
+    made = latest_boards(connection)
+    if unknown := sorted({timeline.board for timeline in timelines} - {*made}):
+        raise SetupError(f"the journal has no definition of the boards {', '.join(unknown)}")
+    left_out = {name for name, definition in made.items() if definition.choices.get("journal") == "off"}
     return timelines, sorted(left_out)
+
+
+_ASIDE: Final = "before-restore-"  # the beginning of the names of directories with data that was set aside
+
+
+def clear(database: Database, settings: Settings, *, force: bool) -> Path | None:
+    """Lock the journal of a data directory, and move existing data to a new directory. Return that directory, if any.
+
+    The data are the files of a journal in SQLite and of the embedded store. A journal in PostgreSQL stays.
+    """
+    folder = settings.data_dir
+    if not database.lock_now():
+        place = folder if database.is_sqlite else f"the {database.place}"
+        raise SetupError(f"a server uses the journal in {place}: stop it first")
+    patterns = [] if settings.store else [*STORE_FILES]
+    if database.is_sqlite:
+        patterns += [database.path.name, f"{database.path.name}-*"]
+    else:
+        database.work(require_new, database)
+    found = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    if not found:
+        return None
+    if not force:
+        raise SetupError(
+            f"the data directory {folder} has data: {', '.join(path.name for path in found)}. To set it "
+            "aside and restore, add --force. If `live restore` was interrupted, continue with `live recover --from "
+            "journal`"
+        )
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{now}-", dir=folder))  # two restores can begin in the same second
+    for path in found:
+        path.rename(aside / path.name)
+    sync_folder(folder)
+    return aside
+
+
+def put_back(folder: Path, database: Database) -> None:
+    """Copy the journal of a backup into the database. This process must hold the lock of the database.
+
+    The copy gets a new id. So the boards that are recovered from it get new epochs, even if the same backup is restored
+    twice. A PostgreSQL database receives everything in one transaction.
+    """
+    source, new_id = folder / file_name(database.prefix), secrets.token_hex(16)
+    if not database.is_sqlite:
+
+        def copy_to_server(target: Connection) -> None:
+            require_new(target, database)
+            target.execute(ABOUT.delete())
+            with Database("sqlite", folder, database.prefix, writes=False) as backup:
+                backup.work(copy_rows, target)
+            target.execute(update(ABOUT).where(ABOUT.c.name == "id").values(value=new_id))
+            for table in METADATA.sorted_tables:  # new rows get higher numbers than the copied rows
+                if "id" in table.c:
+                    newest = select(func.max(table.c.id)).scalar_subquery()
+                    target.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), newest)))
+
+        database.work(copy_to_server)
+        return
+    try:
+        with source.open("rb") as given, replacing(database.path) as file:
+            shutil.copyfileobj(given, file, _PIECE)
+            file.flush()
+            with closing(sqlite3.connect(file.name)) as copy:
+                copy.execute("UPDATE about SET value = ? WHERE name = 'id'", (new_id,))
+                copy.commit()
+        sync_folder(database.path.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise SetupError(f"can't put the journal back at {database.path}: {error}") from None
+
+
+def require_new(connection: Connection, database: Database) -> None:
+    """Create the tables of a PostgreSQL database, and check that it holds no journal of any key prefix."""
+    METADATA.create_all(connection)
+    if any(
+        connection.execute(select(table).limit(1)).first() for table in METADATA.sorted_tables if table is not ABOUT
+    ):
+        raise SetupError(
+            f"the {database.place} holds a journal: create an empty database, and name it in LIVE_JOURNAL. If `live "
+            "restore` was interrupted, continue with `live recover --from journal`"
+        )
+
+
+def require_prefix(manifest: Manifest, settings: Settings) -> None:
+    """Check that a backup has the key prefix of the settings."""
+    if manifest.prefix != settings.key_prefix:
+        raise SetupError(
+            f"the backup has the key prefix {manifest.prefix!r}, and the settings have {settings.key_prefix!r}: "
+            f"set LIVE_KEY_PREFIX={manifest.prefix}"
+        )
+
+
+async def require_empty(client: Store) -> None:
+    """Check that the store holds no data of a server that has served boards."""
+    names = client.system
+    any_store_has = {names.store, names.format, names.processes, names.visitors}
+    async for name in client.names(f"{client.prefix}:*"):
+        if name not in any_store_has and not name.startswith(names.ready()[:-1]):
+            raise SetupError(
+                f"the store holds data under the prefix {client.prefix!r}, such as {name}: restore into an empty store"
+            )
+
+
+async def restore(
+    client: Store,
+    settings: Settings,
+    database: Database,
+    folder: Path,
+    show: Progress,
+) -> list[Recovered]:
+    """Restore a checked backup into an empty store. This process must hold the journal's lock.
+
+    After an interruption, `live recover --from journal` continues.
+    """
+    await require_empty(client)
+    await asyncio.to_thread(put_back, folder, database)
+    acting = command_acting(client, "restored")
+    return await Recovery(client, settings, database, show).recover(Wanted(), acting)

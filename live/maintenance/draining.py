@@ -13,7 +13,6 @@ from live.journal.log.drainer import Drainer
 from live.journal.log.timelines import ConflictError
 from live.settings import Settings
 from live.store.board.journal_stream import journals
-from live.store.board.keys import Keys
 from live.store.connection.client import Store
 
 log = structlog.get_logger()
@@ -31,9 +30,6 @@ async def draining(client: Store, settings: Settings) -> AsyncIterator[tuple[Dat
 
     The drainer only moves entries: a command does not know all boards, so it does not decide how long to keep the past.
     Nor does it report the health of the journals, which belongs to the servers.
-
-    Raises:
-        SetupError: there is no journal, or the journals of the store go into another database.
     """
     own = existing_journal(settings)
     try:
@@ -53,7 +49,6 @@ async def draining(client: Store, settings: Settings) -> AsyncIterator[tuple[Dat
 
 
 async def _drain(drainer: Drainer) -> None:
-    """Drain until cancelled, whenever no server does. Raise an error that only an operator can repair."""
     while True:
         try:
             if await drainer.take():
@@ -75,11 +70,11 @@ async def acknowledging(client: Store, settings: Settings) -> AsyncIterator[None
         yield
 
 
-async def is_settled(client: Store, prefix: str) -> bool:
+async def is_settled(client: Store) -> bool:
     """Wait until SQL has every entry that is in the store now. Return False if that takes too long."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
-    for board, epoch in await journals(client, prefix):
-        stream = Keys(prefix, board).journal(epoch)
+    for board, epoch in await journals(client):
+        stream = client.keys_of(board).journal(epoch)
         last = await client.call(stream, "XREVRANGE", stream, "+", "-", "COUNT", 1)
         while last and await client.call(stream, "XRANGE", stream, "-", last[0][0], "COUNT", 1):
             if asyncio.get_running_loop().time() > deadline:

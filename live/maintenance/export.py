@@ -1,7 +1,6 @@
 """Make the rows of an export: the ranking that a board had at some time, or every change of a score in the journal."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -13,17 +12,18 @@ from live.domain.window import EVER
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.definitions import latest
-from live.journal.log.entries import Add, read_entries_of
-from live.journal.log.reader import contents_of
+from live.journal.log.entries import read_entries_of
+from live.journal.log.reader import contents_of, swaps_of
 from live.journal.log.timelines import timelines_of
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
 from live.journal.past.rankings import period_at, ranking_at
 from live.journal.schema import LIFE, SEGMENT
-from live.journal.state.ranking import newest_slot
+from live.journal.state.fold import left_of, taken_by
 from live.journal.state.snapshot import Snapshot
+from live.journal.state.taken import Taken
+from live.store.board.batch import decode_batch
 
 _ROWS: Final = 10_000  # rows of a ranking in one piece
-_ADD: Final = msgspec.msgpack.Decoder(Add)
 _ITEM: Final = msgspec.json.Decoder(Item)
 
 Kind = Literal["text", "integer", "time", "json"]
@@ -57,38 +57,19 @@ class Part(NamedTuple):
     total: int
 
 
-class Newest(NamedTuple):
-    """The state of a board at the end of its journal.
-
-    Attributes:
-        hidden: the members that are hidden at the end. An export of an earlier time hides them too.
-        time: the time of the last entry in milliseconds since 1970, or 0 if there is none.
-        slot: the start of the newest slot, or None if there is none.
-    """
-
-    hidden: frozenset[str]
-    time: int
-    slot: int | None
-
-
 def ranking_columns(board: Board) -> tuple[Column, ...]:
     """Return the columns of the rows that `ranking_parts` gives."""
-    fields = [Column(field.name, "integer") for field in board.score.fields] if board.score else []
+    fields = [Column(field.name, "integer") for field in board.packing.fields] if board.packing else []
     return (
         Column("rank", "integer"), Column("key", "text"), Column("score", "integer"),
         *fields, Column("title", "text"), Column("metadata", "json"),
     )  # fmt: skip
 
 
-def newest_of(database: Database, board: Board, now: int) -> Newest:
-    """Return the state of a board at the end of its journal. `now` is in milliseconds since 1970."""
-
-    def read(connection: Connection) -> Newest:
-        timelines = timelines_of(connection, database.prefix, board.id)
-        data = contents_of(connection, database.prefix, timelines[-1]) if timelines else Snapshot()
-        return Newest(frozenset(data.hidden), data.time // 1000, newest_slot(board, data, now))
-
-    return database.work(read)
+def last_contents(connection: Connection, board: str) -> Snapshot:
+    """Return what a board holds at the end of its journal."""
+    timelines = timelines_of(connection, board)
+    return contents_of(connection, timelines[-1]) if timelines else Snapshot()
 
 
 def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -> tuple[PastRanking, Iterator[Part]]:
@@ -98,10 +79,9 @@ def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -
 
     Raises:
         NoPastError: the journal does not reach back so far.
-        SetupError: the journal is damaged.
     """
-    board, prefix = moment.board, database.prefix
-    found = database.work(lambda connection: (period_at if archived else ranking_at)(connection, prefix, moment))
+    board = moment.board
+    found = database.work(period_at if archived else ranking_at, moment)
     if found is None:
         raise NoPastError
     if board.votes is not None and board.votes.registered:  # contestants without votes come last, without a rank
@@ -119,10 +99,10 @@ def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -
         for first in range(0, total, _ROWS):
             some = slice(first, first + _ROWS)
             names = found.members[some]
-            items = database.work(partial(latest, prefix=prefix, kind="items", names=names))
+            items = database.work(latest, "items", names)
             rows: list[Row] = []
             for rank, member, score in zip(found.ranks[some], names, found.scores[some], strict=True):
-                fields = board.score.unpack(score).values() if board.score else ()
+                fields = board.packing.unpack(score).values() if board.packing else ()
                 title = _ITEM.decode(items[member]).title if member in items else None
                 metadata = found.metadata.get(member)
                 rows.append((rank or None, member, score, *fields, title, metadata.decode() if metadata else None))
@@ -131,20 +111,24 @@ def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -
     return found, parts(found)
 
 
+def _taken_back(connection: Connection, board: str) -> Taken:
+    timelines = timelines_of(connection, board)
+    return Taken.all_of(taken_by(swap) for timeline in timelines for swap in swaps_of(connection, timeline))
+
+
 def event_parts(database: Database, board: Board, since: int | None, until: int | None) -> Iterator[Part]:
-    """Yield every change of a score in the journal, the first change first. Each part has the changes of one segment.
+    """Yield every change of a score in the journal, the first change first. Each part has those of one segment.
 
-    Events of one member that were counted together are one row with their sum. `since` and `until` are in milliseconds
-    since 1970. A change at `since` is included, and a change at `until` is not.
-
-    Raises:
-        SetupError: the journal is damaged.
+    Events that were taken back are left out. Events of one member that were counted together are one row with their
+    sum. `since` and `until` are in milliseconds since 1970. A change at `since` is included, and a change at `until` is
+    not.
     """
     least, most = (since or 0) * 1000, 2**62 if until is None else until * 1000
     where = (LIFE.c.prefix == database.prefix, LIFE.c.board == board.id)
     within = (SEGMENT.c.ended >= least, SEGMENT.c.began < most)
     query = select(SEGMENT.c.id, LIFE.c.epoch).join(LIFE).where(*where, *within).order_by(SEGMENT.c.life, SEGMENT.c.id)
     segments = database.work(lambda connection: connection.execute(query).all())
+    taken = database.work(_taken_back, board.id)
     for done, (segment, epoch) in enumerate(segments, 1):
         packed = select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)
         row = database.work(lambda connection, packed=packed: connection.execute(packed).first())  # type: ignore[misc]
@@ -154,15 +138,15 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
         for head, body in read_entries_of(row):
             if head.kind != "add" or not least <= head.time < most:
                 continue
-            request = _ADD.decode(body)
-            if request.events is not None:
-                events = request.events
+            batch = left_of(taken, head, decode_batch(body))
+            if batch.events is not None:
+                events = batch.events
                 found: Iterator[Any] = zip(events.members, events.amounts, events.times, strict=True)
                 changes = [(member, amount, head.time if at is False else at * 1000) for member, amount, at in found]
             else:
                 changes = [
                     (member, amount, None if group.start == EVER.start else group.start * 1_000_000)
-                    for group in request.groups
+                    for group in batch.groups
                     for member, amount in zip(group.members, group.amounts, strict=True)
                 ]
             rows += [

@@ -8,20 +8,21 @@ import math
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from fractions import Fraction
 from typing import BinaryIO, Final, cast
 
 import msgspec
 
-from live.boards.all_boards import all_boards
-from live.domain.board import Board, Boards
+from live.boards.definitions import all_boards
+from live.domain.board import Board
 from live.domain.csv_table import Header, cells_of, encoding_of, plain_cell, read_header, shown_header
-from live.domain.event import MAX_SCORE, key_fault, milliseconds
+from live.domain.event import MAX_SCORE, key_fault
 from live.domain.item import Item, item_faults
 from live.domain.text import text_fault, unknown
 from live.errors import REFUSALS, EpochLostError, NotFoundError, ProblemError, SetupError, StoreUnavailableError
-from live.settings import Duration, Settings
+from live.http.parameters import time_of
+from live.maintenance.unions import find_unions
+from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.board.state import BoardState
 from live.store.board.write.correction import ChangedError, Corrected, Correction, changes_of_union, correct
@@ -30,7 +31,6 @@ from live.store.connection.client import Store
 from live.store.connection.external_redis import read_sorted_set
 from live.store.connection.loss import require_no_loss
 from live.store.registry.audit_trail import command_acting
-from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items
 
 MOST_LINE: Final = 16 * 1024  # bytes
@@ -48,25 +48,17 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
 
 
 class ScoreLine(msgspec.Struct, frozen=True):
-    """The score of a member in a line.
-
-    `time` is in milliseconds since 1970; None means now. An empty title means no title. `cells` are the texts of all
-    columns, if there are columns that may be fields of a score. Then `score` is None if no column has this name.
-    """
+    """The score of a member in a line, at a time (ms since 1970) or now. An empty title means no title."""
 
     number: int
     member: str
-    score: int | None
+    score: int
     time: int | None = None
     title: str = ""
-    cells: Mapping[str, str] = {}
 
 
 class RefusedLine(msgspec.Struct, frozen=True):
-    """A line that is not imported, and the reason.
-
-    The elements of a sorted set are numbered in the order in which they are read.
-    """
+    """A line, or an element of a sorted set in the order of reading, that is not imported, and the reason."""
 
     line: int
     member: str
@@ -108,14 +100,8 @@ class Imported(msgspec.Struct):
             self.refusals.append(line)
 
 
-async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
-    """Read a table whose first line names the columns `key` and `score`, and maybe `time` and `title`.
-
-    Instead of `score`, there can be a column for each field of a score.
-
-    Raises:
-        SetupError: the first line does not name the columns, or names one twice.
-    """
+async def csv_parts(file: BinaryIO, board: Board) -> AsyncIterator[SourcePart]:
+    """Read a table whose first line names `key`, `score` or the fields of a score, and maybe `time` and `title`."""
     total = os.fstat(file.fileno()).st_size if file.seekable() else 0
     lines = _lines(file)
     _, first = next(lines, (1, None))
@@ -132,7 +118,7 @@ async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
     done, part = len(header.text), []
     for number, text in lines:
         done += MOST_LINE if text is None else len(text.encode())
-        part.append(_line(number, text, header))
+        part.append(_line(board, number, text, header))
         if len(part) == _PIECE:
             yield SourcePart(part, min(done, total), total)
             part = []
@@ -158,7 +144,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
             yield number, text
 
 
-def _line(number: int, text: str | None, header: Header) -> ScoreLine | RefusedLine:
+def _line(board: Board, number: int, text: str | None, header: Header) -> ScoreLine | RefusedLine:
     if text is None:
         return RefusedLine(number, "", f"it is not UTF-8, or longer than {MOST_LINE:,} bytes")
     try:
@@ -167,30 +153,23 @@ def _line(number: int, text: str | None, header: Header) -> ScoreLine | RefusedL
         return RefusedLine(number, "", f"it is not CSV: {error}")
     if len(cells) > len(header.columns):
         return RefusedLine(number, "", f"it has {len(cells)} cells, and the first line names {len(header.columns)}")
-    return _wanted(number, dict(zip(header.columns, map(plain_cell, cells), strict=False)))
+    return _wanted(board, number, dict(zip(header.columns, map(plain_cell, cells), strict=False)))
 
 
-def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
-    member, title = cells.get("key", ""), cells.get("title", "")
-    score, time = cells.get("score", "").strip(), cells.get("time", "").strip()
+def _wanted(board: Board, number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
+    member, title, time = cells.get("key", ""), cells.get("title", ""), cells.get("time", "").strip()
     fault, at = key_fault(member), None
-    number_of_score = _whole(score)
-    if not fault and "score" in cells and number_of_score is None:
-        fault = f"the score {score[:40]!r} is not a whole number within ±2^53"
     if not fault and title:
         fault = next(item_faults(Item(member, title), ()), None)
     if not fault and time:
         try:
-            moment = datetime.fromisoformat(time)
+            at = time_of(time)
         except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
             fault = f"the time {time[:40]!r} is not a time such as 2026-11-22T12:00:00Z"
-        else:
-            at = milliseconds(moment)
-    if fault:
-        return RefusedLine(number, "" if key_fault(member) else member, fault)
-    return ScoreLine(number, member, number_of_score, at, title, cells if cells.keys() - _KNOWN else {})
+    score = fault or _score_of(board, cells)
+    if isinstance(score, str):
+        return RefusedLine(number, "" if key_fault(member) else member, score)
+    return ScoreLine(number, member, score, at, title)
 
 
 def _whole(text: str) -> int | None:
@@ -199,22 +178,22 @@ def _whole(text: str) -> int | None:
     return None if number is None or abs(number) > MAX_SCORE else number
 
 
-def _score_of(board: Board, line: ScoreLine) -> int | str:
-    """Return the score of a line, or why it has none. Columns of fields take precedence over a column `score`.
-
-    Raises:
-        SetupError: the first line names neither.
-    """
-    packing = board.score
+def _score_of(board: Board, cells: Mapping[str, str]) -> int | str:
+    """Return the score of a line, or why it has none. Columns of fields take precedence over a column `score`."""
+    packing, text = board.packing, cells.get("score", "").strip()
     fields = [] if packing is None else [field.name for field in packing.fields]
-    texts = {name: text.strip() for name in fields if (text := line.cells.get(name))}
-    if packing is None or not line.cells.keys() & set(fields):
-        if line.score is None:
-            found = repr(", ".join(line.cells))[:_MOST_COLUMNS]
+    score = _whole(text)
+    if "score" in cells and score is None:
+        return f"the score {text[:40]!r} is not a whole number within ±2^53"
+    if packing is None or cells.keys().isdisjoint(fields):
+        if score is None:
+            found = repr(", ".join(cells))[:_MOST_COLUMNS]
             raise SetupError(f"the first line names {found}; it must name the column {' or '.join(['score', *fields])}")
-        return line.score
+        return score
     values = {}
-    for name, text in texts.items():
+    for name in fields:
+        if not (text := cells.get(name, "").strip()):
+            continue
         if (value := _whole(text)) is None:
             return f"{name} {text[:40]!r} is not a whole number within ±2^53"
         values[name] = value
@@ -240,9 +219,6 @@ class SortedSet(msgspec.Struct, frozen=True):
         """Read the set, then yield its members in an order in which those with equal scores keep their ranks in Redis.
 
         An element that is read twice counts once.
-
-        Raises:
-            SetupError: the set can't be read, or all its scores seem to hold a time.
         """
         found, count = dict[bytes, bytes](), 0
         async for count, some in read_sorted_set(self.url, self.key):
@@ -261,7 +237,7 @@ class SortedSet(msgspec.Struct, frozen=True):
         ordered = sorted(found.items(), key=lambda one: (float(one[1]), one[0]), reverse=backward)
         before = None
         for at in range(0, len(ordered), _PIECE):
-            lines = [self._line(at + i, *one) for i, one in enumerate(ordered[at : at + _PIECE], 1)]
+            lines = [self._line(board, at + i, *one) for i, one in enumerate(ordered[at : at + _PIECE], 1)]
             reordered = 0
             for line in lines if board.ties == "key" else ():
                 if isinstance(line, ScoreLine):
@@ -270,7 +246,7 @@ class SortedSet(msgspec.Struct, frozen=True):
                     before = line
             yield SourcePart(lines, count + min(at + len(lines), count), 2 * count, reordered)
 
-    def _line(self, number: int, name: bytes, score: bytes) -> ScoreLine | RefusedLine:
+    def _line(self, board: Board, number: int, name: bytes, score: bytes) -> ScoreLine | RefusedLine:
         try:
             member = name.decode()
         except UnicodeDecodeError:
@@ -282,7 +258,7 @@ class SortedSet(msgspec.Struct, frozen=True):
                 why = f"the score {text} leaves a remainder; add --round down or --round up"
                 return RefusedLine(number, "" if key_fault(member) else member, why)
             text = str(whole + (1 if rest and self.rounding == "up" else 0))
-        return _wanted(number, {"key": member, "score": text})
+        return _wanted(board, number, {"key": member, "score": text})
 
 
 def shown_bytes(name: bytes) -> str:
@@ -304,27 +280,21 @@ class Importing:
         reason = f"import of {source}"
         self._reason = reason[:_MOST_REASON] if text_fault(reason) is None else "import"
         self._named: dict[tuple[str, int | None], int] = {}  # the number of the line, by member and start of a period
-        self._items = Items(client, settings.key_prefix, settings.max_items)
+        self._items = Items(client, settings.max_items)
 
     async def run(
         self, parts: Callable[[Board], AsyncIterator[SourcePart]], show: Callable[[int, int, int], None]
     ) -> Imported:
         """Import the parts of a source one after another. `parts` gets the board.
 
-        `show` receives the size that was read, the whole size, and the number of lines.
-
-        Raises:
-            SetupError: there is no such board, the board is a union or is frozen, or a union of the board can't take
-                the changes. Then the message says why, and which changes the union may lack.
-            StoreUnavailableError, EpochLostError: the same import continues where it stopped. If the store may have run
-                the last batch, that batch may be missing in the unions.
+        `show` receives the size that was read, the whole size, and the number of lines. If the store may have run the
+        last batch when it goes away, that batch may be missing in the unions.
         """
-        await require_no_loss(self._client, self._settings.key_prefix, self._board)
+        await require_no_loss(self._client, self._board)
         writer, unions = await self._open()
         await writer.state.open_to_write()
         imported, count = Imported(), 0
-        prefix, before = self._settings.key_prefix, {"source": self._source}
-        async with command_acting(self._client, prefix, "imported", before, board=self._board) as entry:
+        async with command_acting(self._client, "imported", {"source": self._source}, board=self._board) as entry:
             async for part in parts(writer.state.board):
                 wanted = []
                 for line in part.lines:
@@ -345,10 +315,6 @@ class Importing:
 
     def _only(self, state: BoardState, line: ScoreLine) -> ScoreLine | RefusedLine:
         """Refuse a line that sets a score again, because a second import would then change it back and forth."""
-        score = _score_of(state.board, line)
-        if isinstance(score, str):
-            return RefusedLine(line.number, line.member, score)
-        line = msgspec.structs.replace(line, score=score)
         window, start = state.board.window, None
         if window.tables:
             start = window.slot_at((state.clock.now if line.time is None else line.time) // 1000).start
@@ -357,21 +323,19 @@ class Importing:
 
     async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
         """Return the writer of the board, and the writers of its unions with their weights."""
-        prefix = self._settings.key_prefix
         # If the reply to a batch is lost, the writer sends the batch again under the same number, so it counts once,
         # also in unions. With this deadline, the writer tries for a minute instead of seconds.
-        settings = msgspec.structs.replace(self._settings, write_deadline=Duration(_PATIENCE))
-        found = await all_boards(self._client, self._settings)
+        settings = msgspec.structs.replace(self._settings, write_deadline=_PATIENCE)
+        found = await all_boards(self._client)
         if self._board not in found:
             raise NotFoundError(unknown("board", self._board, found))
         board, epoch = found[self._board]
         if board.union:
             raise SetupError(f"the board is a union; import into the boards that it adds up: {', '.join(board.union)}")
-        made = (await DefinitionStore(self._client, prefix).load()).boards
-        detached = {(name, board.id) for name, one in made.items() if one.parts.get(board.id, epoch) != epoch}
-        fed = Boards([one for one, _ in found.values()], detached).with_unions([board])
-        writers = [(Ledger(self._client, one, settings, born=found[one.id][1]).writer, weight) for one, weight in fed]
-        return writers[0][0], writers[1:]
+        unions = (await find_unions(self._client, settings)).values()
+        parts = ((union, part, weight) for union in unions for part, weight in union.parts)
+        fed = [(union.ledger.writer, weight) for union, part, weight in parts if part.board.id == board.id]
+        return Ledger(self._client, board, settings, born=epoch).writer, fed
 
     async def _set(
         self, writer: BoardWriter, unions: list[tuple[BoardWriter, int]], batch: list[ScoreLine], imported: Imported
@@ -422,9 +386,6 @@ async def _move_unions(
 
     If a union refuses a change, the board and the earlier unions take this change back, because the next import adds
     only what the board lacks.
-
-    Raises:
-        SetupError: a union is frozen, or can't be reached. The message names what a board may lack.
     """
     moved, faults = [(writer, 1)], list[str]()
 

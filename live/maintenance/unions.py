@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from live.boards.all_boards import all_boards
-from live.domain.board import Board, Boards
+from live.boards.definitions import all_boards
+from live.domain.board import Board
 from live.domain.window import Sliding
 from live.errors import SetupError
 from live.settings import Settings
@@ -36,10 +36,7 @@ _SHOWN: Final = 20  # most members that a report names
 class Holdings(msgspec.Struct):
     """What a union and its parts hold of a member, by slot, or by time in a sliding window.
 
-    Attributes:
-        own: the amounts that the union holds.
-        parts: the amounts that each part holds.
-        weighted: the sum of the parts' amounts, each multiplied by its weight.
+    `weighted` is the sum of the parts' amounts, each multiplied by its weight.
     """
 
     own: Counter[int]
@@ -97,11 +94,7 @@ class Union:
         return found
 
     async def settled(self, member: str) -> Holdings:
-        """Read what the union and its parts hold of a member when no event of the member is on its way.
-
-        Raises:
-            SetupError: there was no such moment.
-        """
+        """Read what the union and its parts hold of a member when no event of the member is on its way."""
         last, equal = None, 0
         for _ in range(_ATTEMPTS):
             found, again = await self.sample(member), await self.sample(member)
@@ -139,7 +132,6 @@ class Union:
         return report
 
     async def _unexplained(self, members: Sequence[str]) -> list[str]:
-        """Return the members of which the union now has another amount than its parts."""
         size = len(members) if isinstance(self.board.window, Sliding) else _BATCH  # one walk finds all in a log
         wrong: list[str] = []
         for first in range(0, len(members), size or 1):
@@ -148,13 +140,12 @@ class Union:
         return wrong
 
     async def _incomparable(self) -> str:
-        """Say why the union may hold something else than its parts; empty if it may not."""
-        state, prefix = self.ledger.state, self.ledger.state.settings.key_prefix
+        client = self.ledger.state.client
         if missing := sorted({*self.board.union} - {part.board.id for part, _ in self.parts}):
             return f"it keeps what {missing[0]} counted, which was deleted"
-        began, slots = await _began(state.client, Keys(prefix, self.board.id))
+        began, slots = await _began(client, client.keys_of(self.board.id))
         for part, _ in self.parts:
-            since, theirs = await _began(state.client, Keys(prefix, part.board.id))
+            since, theirs = await _began(client, client.keys_of(part.board.id))
             oldest = min([*slots, *theirs], default=0)
             if began > since + _TOGETHER and oldest * 1000 < began:
                 return f"it was made after {part.board.id}, and lacks what that board counted before"
@@ -170,23 +161,17 @@ class WrongSum(msgspec.Struct, frozen=True):
 
 
 class UnionReport(msgspec.Struct, kw_only=True):
-    """The result of a comparison.
-
-    Attributes:
-        wrong: how many members have another amount than the parts together.
-        examples: the first of these members.
-        note: why the union was not compared; empty if it was.
-    """
+    """How many members have another amount than the parts together, or a note why the union was not compared."""
 
     wrong: int = 0
     examples: list[WrongSum] = []
     note: str = ""
 
 
-async def find_unions(client: Store, settings: Settings, in_file: Boards | None = None) -> dict[str, Union]:
+async def find_unions(client: Store, settings: Settings) -> dict[str, Union]:
     """Return every union of a store, by its id. A part that was deleted, or made again, is left out."""
-    boards = await all_boards(client, settings, in_file)
-    made = (await DefinitionStore(client, settings.key_prefix).load()).boards
+    boards = await all_boards(client)
+    made = (await DefinitionStore(client).load()).boards
     found = {}
     for name, (board, epoch) in boards.items():
         if not board.union:
@@ -194,7 +179,7 @@ async def find_unions(client: Store, settings: Settings, in_file: Boards | None 
         known = made[name].parts if name in made else {}
         parts = [
             (BoardState(client, boards[part][0], settings, born=boards[part][1]), weight)
-            for part, weight in board.union.items()
+            for part, weight in board.parts.items()
             if part in boards and known.get(part, boards[part][1]) == boards[part][1]
         ]
         found[name] = Union(Ledger(client, board, settings, born=epoch), parts)
@@ -208,15 +193,14 @@ async def compare_unions(client: Store, settings: Settings, boards: Collection[s
 
 
 async def _amounts(state: BoardState, members: Sequence[str]) -> Mapping[str, Counter[int]]:
-    """Read what members hold in each slot, or of each time in a sliding window."""
     if isinstance(state.board.window, Sliding):
-        return {member: Counter(events) for member, events in (await read_events(state, members)).items()}
+        events = await read_events(state.client, state.keys, members)
+        return {member: Counter(amounts) for member, amounts in events.items()}
     held = await read_held(state, members)
-    return {member: Counter(_numbers(values)) for member, values in held.items()}
-
-
-def _numbers(values: Mapping[int, bytes]) -> dict[int, int]:
-    return {start: int(value) for start, value in values.items() if value}
+    return {
+        member: Counter({start: int(value) for start, value in values.items() if value})
+        for member, values in held.items()
+    }
 
 
 async def _began(client: Store, keys: Keys) -> tuple[int, Iterable[int]]:

@@ -1,1 +1,5 @@
-"""The HTTP and WebSocket protocols that plug into uvicorn. They answer events and plain reads without ASGI."""
+"""The connections of clients, plugged into uvicorn: HTTP/1.1 and WebSockets.
+
+`ProblemError` refuses a request, and nothing can be read from its connection after it. `StoreUnavailableError` says
+that credentials can't be checked now.
+"""

@@ -1,25 +1,28 @@
-"""Limits HTTP connections: how many a process holds, how many of each client, and how long it waits for each of them.
+"""Limits HTTP connections and their bodies: how much of both a process holds, and how long it waits for a client.
 
 A connection has a deadline while its client is expected to do something: to send the rest of a request, to read an
 answer, to send the next request, or to close after its last answer. For a new connection at the limit of its address, a
 connection of the same address is closed. At the limit of the process, the client with the most connections loses a
 connection. An idle connection is closed first, and then the slowest. So a client can slow down only itself.
 
-Only a few connections are looked at for each new one, however many there are: some of the clients with the most, each
-time others, and then those that have been idle for longest.
+A body is admitted by its declared length before it is read. It counts until it is answered, even if its client leaves
+before that. The server reads hardly anything of a waiting body, so there is memory to complete and answer every
+admitted body. The client with the fewest unanswered bytes goes first.
 """
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import Enum
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from live.errors import ProblemError
 from live.metrics import DROPPED_CONNECTIONS
-from live.network.hosts import network_of
+from live.protocols.exchange import Connection
 from live.settings import Settings
-from live.system.ledger import ClientLedger
+from live.system.processes import return_memory
+from live.system.resources import Resources
 
 SMALL: Final = 64 * 1024  # bytes of answers; if at most so many wait for the kernel, they do not count as unread
 HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health and metrics requests only
@@ -29,8 +32,11 @@ _HEALTH_TIMEOUT: Final = 1.0  # seconds in which a connection beyond the limits 
 REQUEST_TIMEOUT: Final = 8.0
 GRACE: Final = 0.5  # seconds before a connection counts as slow
 _LINGER: Final = 10.0  # seconds that a client has to stop sending after it has read its last answer
-_LOOK_AT: Final = 32  # connections of a client, or idle ones, that are looked at for a new connection
-_MOST_LOOKED_AT: Final = 64  # connections of all clients
+_LOOK_AT: Final = 32  # idle connections that are looked at for a new connection
+SMALL_BODIES: Final = 16 * 1024  # bytes; a connection counts only if its bodies have more bytes than this
+_LOT: Final = 16 * 1024**2  # bytes; if all bodies together had more than this, their memory later returns to the system
+_QUIET: Final = 5.0  # seconds without large bodies after which their memory returns to the system
+_SWEEP: Final = 0.5  # seconds between two checks of the deadlines
 
 
 class Admission(Enum):
@@ -41,72 +47,50 @@ class Admission(Enum):
     NONE = "none"
 
 
-class Limited(Protocol):
-    """A connection as its limits see it; `received` is the number of bytes of the current request."""
-
-    received: int
-
-    @property
-    def address(self) -> str:
-        """The address of the TCP peer."""
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of answers that the kernel has not accepted."""
-
-    @property
-    def unsent(self) -> int:
-        """Bytes of answers that the client has not acknowledged, including those in the kernel."""
-
-    def refuse(self, problem: ProblemError) -> None:
-        """Answer the current request with a problem, then close."""
-
-    def answers_read(self) -> None:
-        """Check whether the connection is idle, now that the client has read its answers."""
-
-    def close_idle(self) -> None:
-        """Close an idle connection."""
-
-    def abort(self) -> None:
-        """Close immediately."""
-
-
 class ConnectionLimits:
-    """The HTTP connections of one process. Viewers have separate limits."""
+    """The HTTP connections of one process, and their bodies. Viewers have separate limits."""
 
-    def __init__(self, settings: Settings, ledger: ClientLedger) -> None:
+    def __init__(self, settings: Settings, resources: Resources) -> None:
         self._settings = settings
-        self.request_timeout = REQUEST_TIMEOUT
-        self._ledger = ledger
-        self._places = ledger.connections
-        self._open: dict[str, dict[Limited, None]] = {}  # by client
-        self._health: set[Limited] = set()
-        self._refused: set[Limited] = set()  # refused connections that linger without a place
-        self._receiving: dict[Limited, float] = {}  # since when the server waits for a request, longest first
-        self._idle: dict[Limited, float] = {}
-        self._lingering: dict[Limited, float] = {}
-        self._unread: dict[Limited, tuple[float, int]] = {}  # the time of the last progress, and the bytes that wait
-        self._unread_bytes = 0
+        self._places = resources.connections
+        self._places.lose = self._close_one
+        self._health: set[Connection] = set()
+        self._refused: set[Connection] = set()  # refused connections that linger without a place
+        self._receiving: dict[Connection, float] = {}  # since when the server waits for a request, longest first
+        self._idle: dict[Connection, float] = {}
+        self._lingering: dict[Connection, float] = {}
+        self._unread: dict[Connection, float] = {}  # when the client last read something of its answers
+        self._answers = resources.answers
+        self._answers.lose = self._drop_reader
+        self._bodies = resources.bodies
+        self._bodies.lose = self._drop_sender
+        self._waiting = resources.bodies_waiting
+        self._waiting.lose = self._refuse_newest
+        self._since: dict[Connection, float] = {}  # since when bodies wait, longest first
+        self._is_full = False  # whether a body waits for room that other clients hold
+        self._used: float | None = None  # when bodies last took much memory; None after the memory was returned
+
+    async def run(self) -> None:
+        """Check the deadlines of connections and bodies until cancelled."""
+        while True:
+            await asyncio.sleep(_SWEEP)
+            now = time.monotonic()
+            self.sweep(now)
+            self.sweep_bodies(now)
 
     # Admission
 
-    def opened(self, connection: Limited) -> Admission:
+    def opened(self, connection: Connection) -> Admission:
         """Admit a new connection. If necessary, close another connection."""
-        places, own = self._places, network_of(connection.address)
-        held, is_proxy = places.of(own), self._ledger.is_proxy(connection.address)
-        if not (is_proxy or places.is_within_half(own)):
-            has_room = self._make_room(own, GRACE)
-        else:
-            # A new connection from a proxy counts as the first of its client, because nobody knows how many the client
-            # has. At last, a client can replace a connection of its own.
-            has_room = (
-                places.has_room()
-                or self._replace_of_most(0 if is_proxy else held)
-                or (held > 0 and self._make_room(own, GRACE))
-            )
+        places, own, is_shared = self._places, connection.network, connection.is_shared
+        held = places.of(own)
+        has_room = (
+            places.make_room(own, is_shared=is_shared)
+            or ((is_shared or places.is_within_half(own)) and self._close_idle_of_others(0 if is_shared else held))
+            or (held > 0 and self._close_one(own, held))
+        )
         if has_room:
-            self._open.setdefault(own, {})[connection] = None
-            places.add(own, 1)
+            places.set(own, connection, 1)
         elif len(self._health) < HEALTH_PLACES:
             self._health.add(connection)
         else:
@@ -114,15 +98,9 @@ class ConnectionLimits:
         self._receiving[connection] = time.monotonic()
         return Admission.FULL if has_room else Admission.HEALTH
 
-    def closed(self, connection: Limited) -> None:
+    def closed(self, connection: Connection) -> None:
         """Forget a connection that is closed, that no longer speaks HTTP, or that a viewer uses."""
-        client = network_of(connection.address)
-        held = self._open.get(client)
-        if held is not None and connection in held:
-            del held[connection]
-            self._places.add(client, -1)
-            if not held:
-                del self._open[client]
+        self._places.set(connection.network, connection, 0)
         self._health.discard(connection)
         self._refused.discard(connection)
         for queue in (self._receiving, self._idle, self._lingering):
@@ -131,28 +109,28 @@ class ConnectionLimits:
 
     # Activity of a connection
 
-    def busy(self, connection: Limited) -> None:
+    def busy(self, connection: Connection) -> None:
         """End the client's deadlines: its request is complete, and it waits for the server."""
         self._idle.pop(connection, None)
         self._receiving.pop(connection, None)
 
-    def receiving(self, connection: Limited) -> None:
+    def receiving(self, connection: Connection) -> None:
         """Start the deadline of a request, with its first byte."""
         self._idle.pop(connection, None)
         self._receiving.setdefault(connection, time.monotonic())
 
-    def idle(self, connection: Limited) -> None:
+    def idle(self, connection: Connection) -> None:
         """Wait for the next request. While the client still has large answers to read, the connection is not idle."""
         if connection not in self._unread:
             self._idle[connection] = time.monotonic()
 
-    def start_lingering(self, connection: Limited) -> bool:
+    def start_lingering(self, connection: Connection) -> bool:
         """Keep the connection open while its client reads the last answer. Return False to close it now.
 
         The caller drops all bytes that the client still sends. A few connections that were not admitted may linger too.
         """
         self.busy(connection)
-        has_place = connection in self._open.get(network_of(connection.address), ()) or connection in self._health
+        has_place = self._places.size_of(connection.network, connection) or connection in self._health
         if not has_place:
             if len(self._refused) >= HEALTH_PLACES:
                 return False
@@ -160,32 +138,26 @@ class ConnectionLimits:
         self._lingering.setdefault(connection, time.monotonic())
         return True
 
-    def unread(self, connection: Limited) -> None:
-        """Count the bytes of answers that a client has yet to read. The answers to all clients share one budget.
+    def unread(self, connection: Connection) -> None:
+        """Count the bytes that a client has yet to read. If all clients have too many, the one with the most loses."""
+        self._unread.setdefault(connection, time.monotonic())
+        self._answers.set(connection.network, connection, connection.unsent)
+        while self._answers.held > self._answers.most:
+            self._answers.make_room(connection.network, 0, is_shared=True)
 
-        While there are more bytes than the budget, close the connection that has made no progress for longest.
-        """
-        size = connection.unsent
-        since, before = self._unread.get(connection, (time.monotonic(), 0))
-        self._unread[connection] = (since, size)
-        self._unread_bytes += size - before
-        while self._unread_bytes > self._settings.max_unread:
-            self._drop(min(self._unread, key=lambda waiting: self._unread[waiting][0]), "unread")
-
-    def _forget_unread(self, connection: Limited) -> None:
-        _, size = self._unread.pop(connection, (0.0, 0))
-        self._unread_bytes -= size
+    def _forget_unread(self, connection: Connection) -> None:
+        if self._unread.pop(connection, None) is not None:
+            self._answers.set(connection.network, connection, 0)
 
     # Deadlines
 
     def sweep(self, now: float) -> None:
         """Close every connection that is past its deadline."""
-        timeout = self.request_timeout
         for connection in [each for each in self._health if self._receiving.get(each, now) < now - _HEALTH_TIMEOUT]:
             connection.refuse(too_many_connections())
-        for connection in _before(self._receiving, now - timeout):
+        for connection in _before(self._receiving, now - REQUEST_TIMEOUT):
             self._receiving.pop(connection)
-            connection.refuse(ProblemError("request_timeout", f"a request may take {timeout:g} s"))
+            connection.refuse(ProblemError("request_timeout", f"a request may take {REQUEST_TIMEOUT:g} s"))
         for connection in _before(self._idle, now - self._settings.idle_timeout):
             self.closed(connection)
             connection.close_idle()
@@ -196,72 +168,154 @@ class ConnectionLimits:
             else:
                 self._drop(connection, "lingering")
         for connection in list(self._unread):
-            since, before = self._unread[connection]
-            size = connection.unsent
-            if size < before:  # the client makes progress
+            since, size = self._unread[connection], connection.unsent
+            if size < self._answers.size_of(connection.network, connection):  # the client makes progress
                 self._forget_unread(connection)
                 if size:
                     self.unread(connection)
                 elif connection not in self._receiving and connection not in self._lingering:
-                    connection.answers_read()
+                    connection.report()
             elif now - since > self._settings.slow_timeout:
                 self._drop(connection, "unread")
 
-    # Closing connections to make room
+    # Bodies
 
-    def _replace_of_most(self, least: int) -> bool:
-        """Close a connection of a client that has more than `least`. Return False if none was found.
+    @property
+    def waiting(self) -> int:
+        """The number of bodies that wait."""
+        return len(self._since)
 
-        A client with more than twice as many as the client of the new connection gets no grace period.
-        """
-        left = _MOST_LOOKED_AT
-        for client in self._places.largest(least):
-            held = self._places.of(client)
-            if self._make_room(client, 0.0 if held > 2 * (least + 1) else GRACE):
-                return True
-            left -= min(held, _LOOK_AT)
-            if left <= 0:
-                break
-        for connection in islice(self._idle, _LOOK_AT):
-            if self._places.of(network_of(connection.address)) > least:
-                return self._close_idle(connection)
+    def admit(self, connection: Connection, size: int) -> bool:
+        """Count a body that is about to be read. Return False if the body must wait for `admit_body`."""
+        has_room = not self._is_full and self._bodies.has_room(self._more(connection, size))
+        if has_room and self._may_hold(connection, size):
+            self._count(connection, connection.held + size)
+            return True
+        if not self._waiting.make_room(connection.network, is_shared=connection.is_shared):
+            raise self._overloaded()
+        self._waiting.set(connection.network, connection, 1)
+        self._since[connection] = time.monotonic()
+        self._admit_waiting()
         return False
 
-    def _make_room(self, client: str, grace: float) -> bool:
-        """Close the longest idle connection of a client, or else its slowest one. Return False if there is neither."""
-        held = self._open[client]
-        some = list(islice(held, _LOOK_AT))
-        for connection in some:
-            held[connection] = held.pop(connection)
+    def update(self, connection: Connection) -> bool:
+        """Update the sums after a body was answered or withdrawn. Return whether bodies still count or wait."""
+        if not connection.wanted:
+            self._stop_waiting(connection)
+        self._count(connection, connection.held)
+        self._admit_waiting()
+        return connection in self._since or self._bodies.size_of(connection.network, connection) > 0
+
+    def sweep_bodies(self, now: float) -> None:
+        """Refuse bodies that have waited for too long. If large bodies have gone, return their memory to the system."""
+        for connection in _before(self._since, now - REQUEST_TIMEOUT):
+            connection.refuse(self._overloaded())
+        self._admit_waiting()
+        if self._bodies.held > _LOT:
+            self._used = now
+        elif self._used is not None and now > self._used + _QUIET:
+            self._used = None
+            return_memory()
+
+    def _count(self, connection: Connection, held: int) -> None:
+        self._bodies.set(connection.network, connection, held if held > SMALL_BODIES else 0)
+
+    def _more(self, connection: Connection, size: int) -> int:
+        return connection.held + size - self._bodies.size_of(connection.network, connection)
+
+    def _may_hold(self, connection: Connection, size: int) -> bool:
+        more = self._more(connection, size)
+        return connection.is_shared or self._bodies.is_within_half(connection.network, more)
+
+    def _stop_waiting(self, connection: Connection) -> None:
+        self._since.pop(connection, None)
+        self._waiting.set(connection.network, connection, 0)
+
+    def _admit_waiting(self) -> None:
+        """Admit always the first body of the client that holds least."""
+        self._is_full = False
+        while (connection := self._next_body()) is not None:
+            more = self._more(connection, connection.wanted)
+            if not self._bodies.make_room(connection.network, more, is_shared=connection.is_shared):
+                self._is_full = True
+                return
+            self._stop_waiting(connection)
+            self._count(connection, connection.held + connection.wanted)
+            connection.admit_body()
+
+    def _next_body(self) -> Connection | None:
+        """Find the next body to admit, among the first bodies of all clients that fit into the halves of the clients.
+
+        Of clients that hold equally much, the client whose body has waited longest goes first.
+        """
+        firsts: list[Connection] = [next(iter(waiting)) for waiting in self._waiting.things.values()]
+        fitting = [first for first in firsts if self._may_hold(first, first.wanted)]
+        return min(fitting, key=lambda each: (self._bodies.of(each.network), self._since[each]), default=None)
+
+    def _overloaded(self) -> ProblemError:
+        held, most = self._bodies.held, self._bodies.most
+        detail = f"bodies of {held:,} bytes are not answered; the setting max_unanswered allows {most:,}"
+        return ProblemError("overloaded", detail, retry_after=1)
+
+    # Making room
+
+    def _close_one(self, client: str, asks: int) -> bool:
+        some = self._places.some_of(client)
         idle = [connection for connection in some if connection in self._idle]
         if idle:
             return self._close_idle(min(idle, key=lambda each: self._idle[each]))
-        return self.drop_slowest(some, grace)
+        return self._drop_slowest(some, is_hasty=self._places.of(client) > 2 * asks)
 
-    def _close_idle(self, connection: Limited) -> bool:
+    def _close_idle_of_others(self, least: int) -> bool:
+        """Close the connection that has been idle for longest of clients that have more than `least` connections.
+
+        Many clients may have more busy connections, so that `make_room` does not come to the clients with idle ones.
+        """
+        for connection in islice(self._idle, _LOOK_AT):
+            if self._places.of(connection.network) > least:
+                return self._close_idle(connection)
+        return False
+
+    def _close_idle(self, connection: Connection) -> bool:
         self.closed(connection)
         connection.close_idle()
         return True
 
-    def drop_slowest(self, held: Iterable[Limited], grace: float) -> bool:
-        """Close the slowest of some connections. Return False if none of them is slow.
+    def _drop_sender(self, client: str, asks: int) -> bool:
+        """Drop the slowest connection whose bodies count. The room is free once it is lost."""
+        return self._drop_slowest(self._bodies.some_of(client), is_hasty=self._bodies.of(client) > 2 * asks)
 
-        A connection is slow if it lingers, or if the server has waited for its client for longer than `grace` seconds.
+    def _drop_reader(self, client: str, _asks: int) -> bool:
+        self._drop(min(self._answers.some_of(client), key=lambda each: self._unread[each]), "unread")
+        return True
+
+    def _refuse_newest(self, client: str, asks: int) -> bool:
+        if self._waiting.of(client) <= asks:
+            return False
+        newest: Connection = next(reversed(self._waiting.things[client]))
+        self._stop_waiting(newest)
+        newest.refuse(self._overloaded())
+        return True
+
+    def _drop_slowest(self, some: Sequence[Connection], *, is_hasty: bool) -> bool:
+        """Return False if no connection is slow: lingering, or waited for by the server for some time.
+
+        The many connections of a proxy have many clients, so each client has the time of a client with few connections.
         """
-        now = time.monotonic()
-        speeds: dict[Limited, float] = {}  # bytes per second
-        for connection in held:
+        now, grace = time.monotonic(), 0.0 if is_hasty and not some[0].is_shared else GRACE
+        speeds: dict[Connection, float] = {}  # bytes per second
+        for connection in some:
             if connection in self._lingering:
                 speeds[connection] = 0.0
             elif (since := self._receiving.get(connection)) is not None and now - since > grace:
                 speeds[connection] = connection.received / (now - since)
-            elif (waiting := self._unread.get(connection)) is not None and now - waiting[0] > grace:
+            elif (waiting := self._unread.get(connection)) is not None and now - waiting > grace:
                 speeds[connection] = 0.0
         if speeds:
             self._drop(min(speeds, key=lambda each: speeds[each]), "slow")
         return bool(speeds)
 
-    def _drop(self, connection: Limited, reason: str) -> None:
+    def _drop(self, connection: Connection, reason: str) -> None:
         DROPPED_CONNECTIONS.labels(reason).inc()
         self.closed(connection)
         connection.abort()
@@ -273,8 +327,7 @@ def too_many_connections() -> ProblemError:
     return ProblemError("too_many_connections", detail, retry_after=1)
 
 
-def _before(queue: dict[Limited, float], moment: float) -> list[Limited]:
-    """Find the connections that entered a queue before a moment. A queue is ordered by time."""
+def _before(queue: dict[Connection, float], moment: float) -> list[Connection]:
     found = []
     for connection, since in queue.items():
         if since > moment:

@@ -6,17 +6,16 @@ viewer sends something other than a pong. One reaper looks after all of them.
 
 import asyncio
 import logging
+import random
 import re
 import struct
 import termios
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from fcntl import ioctl
 from socket import IPPROTO_TCP, SO_SNDBUF, SOL_SOCKET, TCP_INFO, TCP_USER_TIMEOUT, socket
-from typing import Final, NamedTuple, cast
-from urllib.parse import unquote_to_bytes
+from typing import Any, Final, cast
 
-from starlette.datastructures import QueryParams
 from websockets.datastructures import Headers
 from websockets.exceptions import NegotiationError
 from websockets.extensions import Extension
@@ -27,20 +26,12 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
 
-from live.auth.authenticator import Authenticator
-from live.auth.client import ClientResolver
-from live.auth.rate_limiter import RateLimiter, payer_of
-from live.auth.signed_in import marked_cookie
-from live.domain.reader import NOBODY, Reader
-from live.errors import BAD_REQUEST, CLOSE_CODES, SHUTTING_DOWN
-from live.fanout.engine.delivery import Encoding
+from live.errors import BAD_REQUEST, CLOSE_CODES, SHUTTING_DOWN, SLOW
+from live.fanout.cohort import Encoding, Viewer
 from live.fanout.frames import status_frame
-from live.fanout.subscription import Subscription
-from live.fanout.viewer import PushViewer
-from live.protocols.connection_limits import ConnectionLimits, Limited
-from live.protocols.http.parser import Peer, RequestHead
-from live.protocols.viewer_reaper import ViewerReaper
-from live.settings import Settings
+from live.fanout.hub import Hub
+from live.http.parser import RequestHead
+from live.metrics import DROPPED_VIEWERS
 
 WINDOW_BITS: Final = 15
 QUIET: Final = logging.getLogger("live.websocket")  # `websockets` would log each connection that opens
@@ -55,9 +46,14 @@ _PONG: Final = b"\x8a\x80"  # the first bytes of the answer to a ping: no payloa
 _PONG_SIZE: Final = 6
 _SEND_BUFFER: Final = 16 * 1024  # bytes; the kernel doubles this number for its own bookkeeping
 _CLOSE_TIMEOUT: Final = 5.0
+_SLOW_CLOSE_TIMEOUT: Final = 1.0  # seconds that a slow viewer has to receive the close frame
+_SLOTS: Final = 20  # slots in a round; each second, one slot is checked, so a round takes 20 seconds
+_ROUNDS: Final = 3  # one of so many rounds pings every viewer
+_RECONNECTS_PER_SECOND: Final = 500  # viewers that may reconnect within one second
+_LONGEST_SPREAD: Final = 30.0
 _ACKED: Final = struct.Struct("120xQ")  # the offset of `tcpi_bytes_acked` in the kernel's `tcp_info`
 
-_PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
+PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
 
 
 def inflating() -> PerMessageDeflate:
@@ -65,18 +61,82 @@ def inflating() -> PerMessageDeflate:
     return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS)  # noqa: FBT003 - positional in the library
 
 
+class ViewerReaper:
+    """Looks after the viewers of a process, in one task: disconnects dead and slow ones, and spreads reconnects.
+
+    It checks every viewer once in a round. Every viewer receives messages several times in a round. So in two of three
+    rounds, the reaper pings only viewers whose system has acknowledged no bytes since the last round. A ping costs
+    more, but only a ping reaches a viewer behind a proxy.
+    """
+
+    def __init__(self, hub: Hub, slow_timeout: float) -> None:
+        self.hub = hub
+        self._slow_timeout = slow_timeout
+        self._slots: list[set[ViewerSocket]] = [set() for _ in range(_SLOTS)]
+        self._next = 0
+        self._round = 0
+        self.waiting: set[ViewerSocket] = set()  # the viewers with unsent data
+        self.connections = set[Any]()  # of the server, which shuts them down when it stops
+
+    def add(self, socket: "ViewerSocket") -> None:
+        """Add a viewer. Its slot was checked a moment ago, so its first check comes almost a round later."""
+        socket.slot = self._next - 1
+        self._slots[socket.slot].add(socket)
+        self.connections.add(socket)
+
+    def discard(self, socket: "ViewerSocket") -> None:
+        """Remove a viewer that is gone."""
+        self._slots[socket.slot].discard(socket)
+        self.waiting.discard(socket)
+        self.connections.discard(socket)
+        if socket.viewer is not None:
+            self.hub.leave(socket.viewer)
+
+    def retry_after(self) -> float:
+        """Choose after how many seconds a viewer should reconnect: at random, so that not all viewers come at once."""
+        spread = min(_LONGEST_SPREAD, 1 + self.hub.viewers / _RECONNECTS_PER_SECOND)
+        return round(random.uniform(0.1, spread), 2)  # noqa: S311 - nothing depends on this being unpredictable
+
+    async def run(self) -> None:
+        """Sweep once per second until cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Check the viewers of the next slot. Disconnect all viewers whose data made no progress for `slow_timeout`."""
+        self._next = (self._next + 1) % _SLOTS
+        for viewer in list(self._slots[self._next]):
+            if self._round:
+                viewer.check()
+            else:
+                viewer.ping()
+        if not self._next:
+            self._round = (self._round + 1) % _ROUNDS
+        now = time.monotonic()
+        slowest = now - self._slow_timeout
+        for viewer in list(self.waiting):
+            if viewer.blocked_since is None or viewer.blocked_since > slowest:
+                continue
+            if viewer.has_progressed():
+                viewer.blocked_since = now
+            else:
+                self.waiting.discard(viewer)
+                DROPPED_VIEWERS.labels("slow").inc()
+                viewer.close(SLOW, _SLOW_CLOSE_TIMEOUT)
+
+
 class ViewerSocket(asyncio.Protocol):
     """One viewer's connection."""
 
     __slots__ = (
-        "_acked", "_closing", "_frames", "_parser", "_reaper", "_text", "_transport", "address", "blocked_since",
+        "_acked", "_closing", "_frames", "_parser", "_reaper", "_text", "_transport", "blocked_since",
         "encoding", "fd", "is_alive", "slot", "viewer",
     )  # fmt: skip
 
-    def __init__(self, reaper: ViewerReaper, address: str, *, deflates: bool = False) -> None:
-        self.address = address
+    def __init__(self, reaper: ViewerReaper, *, deflates: bool = False) -> None:
         self.encoding: Encoding = "deflated" if deflates else "plain"
-        self.viewer: PushViewer | None = None
+        self.viewer: Viewer | None = None
         self.fd = -1
         self.is_alive = True  # whether anything arrived since the last ping
         self.slot: int  # the reaper sets it
@@ -121,14 +181,14 @@ class ViewerSocket(asyncio.Protocol):
         """Stop reading until the waiting data is sent. Otherwise, answers to the viewer's pings could pile up."""
         self.blocked_since = time.monotonic()
         self.has_progressed()
-        self._reaper.watch(self)
+        self._reaper.waiting.add(self)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Read again, and send the next frame: no data waits to be sent."""
         self.blocked_since = None
-        self._reaper.unwatch(self)
+        self._reaper.waiting.discard(self)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
         if self.viewer is not None and self._closing is None:
@@ -215,7 +275,7 @@ class ViewerSocket(asyncio.Protocol):
         self._send_output()
 
     def _start_closing(self, patience: float) -> None:
-        """Send no more frames, and abort the connection after `patience` seconds."""
+        """Abort the connection after `patience` seconds."""
         if self._closing is not None or self._transport is None:
             return
         if self.viewer is not None:
@@ -261,13 +321,12 @@ class ViewerSocket(asyncio.Protocol):
         return any(ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))) and acknowledged
 
     def _has_acknowledged(self, own: socket) -> bool:
-        """Tell whether the viewer has acknowledged bytes since the last call."""
         before = self._acked
         (self._acked,) = _ACKED.unpack(own.getsockopt(IPPROTO_TCP, TCP_INFO, _ACKED.size))
         return self._acked > before
 
     def _send_output(self) -> None:
-        """Send what the parser has to send; close the connection when the closing handshake is complete."""
+        """Close the connection when the closing handshake is complete."""
         if self._parser is None or self._transport is None:
             return
         output = self._parser.data_to_send()
@@ -298,10 +357,7 @@ class _SharedDeflateFactory(ServerPerMessageDeflateFactory):
         """Agree with a client on the parameters of compression. Return them, and an extension without a compressor.
 
         The library makes a compressor for each client, which would stay in memory until the next garbage collection.
-
-        Raises:
-            NegotiationError: the client does not keep the whole window. The next offer of the client is used, or no
-                compression.
+        After `NegotiationError`, the next offer of the client is used, or no compression.
         """
         answer, extension = super().process_request_params(params, accepted_extensions)
         if extension.local_no_context_takeover or extension.local_max_window_bits != WINDOW_BITS:
@@ -309,83 +365,9 @@ class _SharedDeflateFactory(ServerPerMessageDeflateFactory):
         return answer, inflating()
 
 
-def shake_hands(target: bytes, fields: Headers) -> tuple[bytes, bool, bool]:
-    """Answer a request for an upgrade.
-
-    Returns the response, whether the connection is a WebSocket now, and whether the client takes compressed frames.
-    """
+def shake_hands(head: RequestHead) -> tuple[bytes, bool, bool]:
+    """Return the response to an upgrade, whether it is a WebSocket now, and whether it takes compressed frames."""
+    fields = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields)
     handshake = ServerProtocol(logger=QUIET, extensions=[_SharedDeflateFactory()])
-    handshake.send_response(handshake.accept(Request(target.decode("latin-1"), fields)))
+    handshake.send_response(handshake.accept(Request(head.target.decode("latin-1"), fields)))
     return b"".join(handshake.data_to_send()), handshake.state is State.OPEN, bool(handshake.extensions)
-
-
-class Upgrade(NamedTuple):
-    """The response to a request for a WebSocket. `take_over` starts the socket. It is None if the handshake failed."""
-
-    response: bytes
-    take_over: Callable[[asyncio.Transport, Limited], None] | None
-
-
-class Upgrades:
-    """The route of the viewers' WebSocket. A process that only takes events does not have it."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        clients: ClientResolver,
-        authenticator: Authenticator,
-        rate_limiter: RateLimiter,
-        limits: ConnectionLimits,
-        reaper: ViewerReaper,
-    ) -> None:
-        self._settings = settings
-        self._clients = clients
-        self._authenticator = authenticator
-        self._rate_limiter = rate_limiter
-        self._limits = limits
-        self._reaper = reaper
-
-    def respond(
-        self, head: RequestHead, peer: Peer, session: Reader | None = None
-    ) -> Upgrade | Coroutine[None, None, Reader] | None:
-        """Answer a request. Return None if the target has no WebSocket.
-
-        If the client may be signed in, return the search for its session. Then call this again with the result.
-
-        Raises:
-            ProblemError: the host, the origin, the board or the query is refused, the limits leave no room, or the
-                client exceeds its rate.
-            StoreUnavailableError: the API key of the reader can't be checked now.
-        """
-        path, _, query = head.target.partition(b"?")
-        match = _PATH.fullmatch(unquote_to_bytes(path))
-        if match is None or self._settings.role == "ingest":
-            return None
-        client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
-        client.require_origin(self._settings.allowed_origins)
-        params = QueryParams(query.decode())
-        reader = self._authenticator.reader_of(head.fields, client, params, session or NOBODY)
-        if session is None:
-            self._rate_limiter.admit_read(payer_of(reader, client))
-            if (cookie := marked_cookie(head.fields)) is not None:
-                return self._authenticator.signed_in.find(cookie, client)
-        subscription = Subscription.parse(params, reader)
-        reaper, network = self._reaper, client.network
-        channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)
-        fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields)
-        response, is_open, deflates = shake_hands(head.target, Headers(fields))
-        if not is_open:
-            return Upgrade(response, None)
-
-        def take_over(transport: asyncio.Transport, place: Limited) -> None:
-            self._limits.closed(place)
-            socket = ViewerSocket(reaper, network, deflates=deflates)
-            transport.set_protocol(socket)
-            socket.connection_made(transport)
-            socket.viewer = reaper.hub.add_push_viewer(channel, subscription, network, socket)
-
-        return Upgrade(response, take_over)
-
-    def drain(self) -> None:
-        """Disconnect the viewers: the server stops."""
-        self._reaper.hub.drain()

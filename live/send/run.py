@@ -1,19 +1,19 @@
-"""Send a file from the first unacknowledged event to the last, in batches.
-
-Each event is a line of JSON. Its id is the same in every run.
-"""
+"""Send a file from the first unacknowledged event to the last, in batches."""
 
 import asyncio
 import csv
 import gzip
+import hashlib
 import io
+import os
+import secrets
 import signal
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Annotated, Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,9 +21,121 @@ from msgspec import UNSET, UnsetType
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.events import with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, SendingStoppedError, ndjson, open_session, stopped_within
+from live.client.target import producer_of
 from live.domain.csv_table import encoding_of, read_header, shown_header
 from live.errors import SetupError
-from live.send.progress import SavedProgress, SendOptions
+from live.system.files import replacing
+
+
+class SendOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The input and the target of a run.
+
+    The events are sent `speed` times as fast as they happened. If `speed` is None, they are sent as fast as the server
+    counts. `key` is the API key, if the server requires one. With `ids`, each event without an id gets a new id.
+    """
+
+    path: Path
+    url: str
+    board: str | None = None
+    speed: float | None = None
+    restart: bool = False
+    key: str | None = None
+    ids: bool = True
+
+
+class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The content of the progress file.
+
+    `run` is a name that is part of the ids of the events, so a later run sends the same ids. The first `sent` events
+    were acknowledged. Later events, up to number `reach`, may have been counted without a response. They were sent
+    with an API key of `producer`.
+    """
+
+    run: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+    sent: Annotated[int, msgspec.Meta(ge=0)] = 0
+    reach: int = 0
+    producer: str = ""
+
+
+def progress_path(options: SendOptions) -> Path:
+    """Return the path of the progress file: each state of an input file has its own for each server and board."""
+    stat = options.path.stat()
+    name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
+    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "live-board"
+    return folder / f"send-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+class SavedProgress:
+    """The progress of sending a file, saved after each response."""
+
+    def __init__(self, options: SendOptions) -> None:
+        self._path = progress_path(options)
+        self._ids = options.ids
+        self._producer = producer_of(options.key)
+        self._saved = ProgressFile(run=secrets.token_hex(8))
+        if not options.restart:
+            try:
+                self._saved = msgspec.json.decode(self._path.read_bytes(), type=ProgressFile)
+            except FileNotFoundError:
+                pass
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise SetupError(
+                    f"{self._path} is damaged, so it is unknown how much was sent; to start at the first event, add "
+                    "--restart"
+                ) from None
+        self._doubted = self._saved.reach if self._ids else 0
+        if self._doubted > self.sent and self._saved.producer != self._producer:
+            producer = self._saved.producer
+            key = f"with an API key of producer {producer!r}" if producer else "without an API key"
+            raise SetupError(
+                f"the events after the first {self.sent:,} were sent {key} and may have been counted; with the API key "
+                f"of another producer they would count twice. Continue {key}, or add --no-ids if that does not matter."
+            )
+
+    @property
+    def run(self) -> str | None:
+        """The name that is part of the ids, or None without ids."""
+        return self._saved.run if self._ids else None
+
+    @property
+    def sent(self) -> int:
+        """Number of acknowledged events."""
+        return self._saved.sent
+
+    def begin(self) -> None:
+        """Save the name of the run before events with this name are sent."""
+        self._saved.producer = self._producer
+        self.acknowledged(self.sent)
+
+    def acknowledged(self, sent: int) -> None:
+        """Save the number of acknowledged events. Also save that the next batch may count before the next call."""
+        self._saved.sent = sent
+        self._saved.reach = max(self._doubted, sent + MAX_EVENTS) if self._ids else 0
+        self._write()
+
+    def settle(self, *, in_doubt: bool) -> None:
+        """At the end of a run, save that no later batch was counted, unless the last batch is in doubt."""
+        if in_doubt:
+            return
+        self._saved.reach = self._doubted
+        if self._saved.sent or self._doubted:
+            self._write()
+        else:
+            self.forget()
+
+    def forget(self) -> None:
+        """Delete the progress file, because there is no progress to keep."""
+        self._path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        """Replace the progress file atomically."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self._path) as file:
+                file.write(msgspec.json.encode(self._saved))
+        except OSError as error:
+            raise SetupError(f"can't save in {self._path} that {self.sent} events were sent: {error}") from None
+
 
 _SAME_TIME: Final = 0.1  # in a paced run, events within so many seconds share a batch
 
@@ -54,9 +166,6 @@ async def send_file(options: SendOptions, progress: Progress) -> SendOutcome:
     Progress is saved after each response. If a response is lost, this run or the next run sends the batch again. The
     events of the batch have ids, so each counts once. Without ids, the events could count twice, so the run stops
     there.
-
-    Raises:
-        SetupError: the file can't be read, or the server refuses it or stays unavailable.
     """
     stop = asyncio.Event()
     # An interrupted run first finishes the current batch, so that no event is in doubt.
@@ -97,7 +206,6 @@ async def _send_all(
     outcome: SendOutcome,
     progress: Progress,
 ) -> bool:
-    """Send batch after batch. Return false if the run was interrupted."""
     total, clock = options.path.stat().st_size, asyncio.get_running_loop().time
     started: tuple[float, float] | None = None  # when the run started, and the time of its first event
     for batch in batches(options, saved.run, skip=saved.sent):
@@ -134,15 +242,10 @@ class EventBatch(msgspec.Struct):
     read: int = 0  # bytes of the file read, for the progress bar
     at: float | None = None  # in a paced run, the time of the first event that has a time
 
-    def due_later(self, at: float | None, speed: float) -> bool:
-        """Return whether an event belongs to the next batch, because its time `at` is too late for this batch."""
-        return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
-
-    def add(self, event: bytes, at: float | None) -> bool:
-        """Add an event. Return whether the batch is full."""
-        self.at = at if self.at is None else self.at
-        self.events.append(event)
-        self.size += len(event)
+    def ends_before(self, at: float | None, speed: float | None) -> bool:
+        """Return whether an event of the time `at` belongs to the next batch: this one is full, or too early."""
+        if speed is not None and self.at is not None and at is not None and at - self.at > _SAME_TIME * speed:
+            return True
         return len(self.events) == MAX_EVENTS or self.size >= MAX_BYTES
 
 
@@ -150,21 +253,20 @@ def batches(options: SendOptions, run: str | None, skip: int) -> Iterator[EventB
     """Yield the events of the file from number `skip` on. With a `run`, each event has an id."""
     source = None if run is None else f"send:{run}".encode()
     with options.path.open("rb") as raw:
-        batch = EventBatch(events=[])
+        batch = EventBatch()
         for number, event in enumerate(_events(raw, options.path)):
             if number < skip:
                 continue
             line = event if options.board is None else _with_board(event, options.board)
             line = line if source is None else with_id(line, source, number)
             at = None if options.speed is None else _time_of(line)
-            if options.speed is not None and batch.due_later(at, options.speed):
+            if batch.ends_before(at, options.speed):
                 batch.read = raw.tell()
                 yield batch
-                batch = EventBatch(events=[])
-            if batch.add(line, at):
-                batch.read = raw.tell()
-                yield batch
-                batch = EventBatch(events=[])
+                batch = EventBatch()
+            batch.at = at if batch.at is None else batch.at
+            batch.events.append(line)
+            batch.size += len(line)
         if batch.events:
             batch.read = raw.tell()
             yield batch

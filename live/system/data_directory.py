@@ -1,7 +1,8 @@
-"""Keep the data directory private, and let one server use it."""
+"""The data directory: it is private, one server uses it, and its disk has room."""
 
 import fcntl
 import os
+import shutil
 import stat
 import time
 from itertools import chain
@@ -19,16 +20,13 @@ UMASK: Final = 0o077
 
 _OURS: Final = (LOCK, "valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # files of the server
 _PAUSE: Final = 0.05
+_FULL: Final = 0.01  # share of a disk; below this, it counts as full
+_ENOUGH: Final = 1024**3  # bytes; a disk with so much room is not full, however large it is
+_MIB: Final = 1024**2
 
 
 def make_private(folder: Path) -> None:
-    """Create a data directory, or make an existing directory private to its owner.
-
-    Make the files of the server in it private too. Other files stay as they are.
-
-    Raises:
-        SetupError: the directory can't be used, or another user owns it or a file of the server in it.
-    """
+    """Create a data directory, or make an existing one and the files of the server in it private to its owner."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _close(folder)
@@ -45,9 +43,6 @@ def take_lock(folder: Path, patience: float) -> IO[str]:
     """Lock a private directory. The kernel releases the lock when the last process that has inherited it ends.
 
     `patience` is how many seconds to wait for an owner that was killed, because its server may still be writing.
-
-    Raises:
-        SetupError: another process has locked the directory, or the file is a link.
     """
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -89,8 +84,24 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
+def used_of(folder: Path) -> float:
+    """Return which share of the disk of a folder is used, from 0 to 1."""
+    disk = shutil.disk_usage(folder)
+    return 1 - disk.free / max(1, disk.total)
+
+
+def disk_fault(folder: Path) -> str:
+    """Return a sentence if the disk of the data directory is full; otherwise an empty text."""
+    try:
+        disk = shutil.disk_usage(folder)
+    except OSError:
+        return ""  # there is no such folder yet, or another check says what is wrong with it
+    if disk.free >= min(disk.total * _FULL, _ENOUGH):
+        return ""
+    return f"the disk of the data directory is full: {disk.free // _MIB:,} of {disk.total // _MIB:,} MiB are free"
+
+
 def _close(path: Path) -> None:
-    """Take away the permissions of other users for a file or directory."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
         return

@@ -15,9 +15,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Until it is complete, the file has a name that nobody can guess. If something with this name exists, it is not
     opened, so a link can't lead the content elsewhere. After an error, `path` is as before. Sync the directory of
     `path` if the new file must survive a power cut.
-
-    Raises:
-        OSError: the file system refuses.
     """
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -9,26 +9,22 @@ import signal
 import tempfile
 import threading
 from multiprocessing import forkserver, get_context, parent_process
-from typing import Final, get_type_hints
+from typing import Final
 
 import msgspec
 import structlog
-from msgspec import Meta
 
 from live.errors import SetupError
-from live.settings import Settings
+from live.settings import METAS, Settings
 
-SHARED_LIMITS: Final = (
-    "max_connections", "max_unread", "max_unanswered", "max_viewers",
-    "max_board_viewers", "read_rate",
-)  # fmt: skip
+SHARED_LIMITS: Final = ("max_connections", "max_unanswered", "max_viewers", "max_board_viewers", "read_rate")
 # File descriptors that are kept for the store, listeners, files, pipes, refused connections and health checks.
 RESERVED: Final = 144
 # This context starts the other processes of a server. A process of this context is forked from a fork server that has
 # imported everything, so it starts in milliseconds. A new interpreter would import for half a second. This process
 # can't be forked itself, because it has threads.
 CHILDREN: Final = get_context("forkserver")
-CHILDREN.set_forkserver_preload(["live.workers.preloaded"])
+CHILDREN.set_forkserver_preload(["live.process.preloaded"])
 _LONGEST_FOLDER: Final = 60  # bytes; the path of a socket in it has up to 40 bytes more, and the kernel allows 107
 _LEAST: Final = 64  # descriptors for connections and viewers; with fewer, the server does not start
 _FORK_SERVER_PAUSE: Final = 1.0  # seconds
@@ -49,11 +45,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def shorten_temporary_paths() -> None:
-    """Let this process and its children use `/tmp` if the path of their temporary folder is too long for sockets.
-
-    Raises:
-        SetupError: `/tmp` can't be used, and the path of the folder is too long.
-    """
+    """Let this process and its children use `/tmp` if the path of their temporary folder is too long for sockets."""
     if len(os.fsencode(long := tempfile.gettempdir())) > _LONGEST_FOLDER:
         os.environ["TMPDIR"], tempfile.tempdir = "/tmp", None  # noqa: S108 - folders in it have random names
         log.warning("temporary files go to /tmp, because sockets need a short path", instead_of=long)
@@ -167,11 +159,9 @@ def share(settings: Settings) -> Settings:
     """
     if settings.workers == 1:
         return settings
-    types = get_type_hints(Settings, include_extras=True)
-    shares = {}
-    for name in SHARED_LIMITS:
-        least = next(meta.ge for meta in types[name].__metadata__ if isinstance(meta, Meta))
-        shares[name] = max(least or 0, share_of(getattr(settings, name), settings.workers))
+    shares = {
+        name: max(METAS[name].ge or 0, share_of(getattr(settings, name), settings.workers)) for name in SHARED_LIMITS
+    }
     return msgspec.structs.replace(settings, **shares)
 
 
@@ -179,9 +169,6 @@ def fit(settings: Settings, available: int) -> Settings:
     """Lower the limits on connections and viewers, so that descriptors remain for the store and for health checks.
 
     Connections get up to half of the descriptors, or more if viewers need fewer. Viewers get the rest.
-
-    Raises:
-        SetupError: there are too few descriptors to serve anything.
     """
     budget = available - RESERVED
     if budget < _LEAST:

@@ -26,15 +26,11 @@ class ServiceManager:
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str] = os.environ) -> Self:
-        """Take the variables out of the environment, because the processes that this process starts must not get them.
-
-        Raises:
-            SetupError: the service manager passes on more than one socket, or a socket that is not a TCP socket.
-        """
+        """Take the variables out of the environment, because processes that this process starts must not get them."""
         given = {name: environment.pop(name, "") for name in _VARIABLES}
-        seconds = int(given["WATCHDOG_USEC"] or 0) / 1e6 if _is_ours(given["WATCHDOG_PID"] or str(os.getpid())) else 0.0
-        listener = None
-        if given["LISTEN_FDS"] and _is_ours(given["LISTEN_PID"]):
+        own, listener = str(os.getpid()), None
+        seconds = int(given["WATCHDOG_USEC"] or 0) / 1e6 if given["WATCHDOG_PID"] in {"", own} else 0.0
+        if given["LISTEN_FDS"] and given["LISTEN_PID"] == own:
             listener = _only_listener(given["LISTEN_FDS"])
         return cls(given["NOTIFY_SOCKET"], seconds, listener)
 
@@ -55,12 +51,8 @@ class ServiceManager:
                 channel.sendto(text.encode(), self._address)
 
 
-def _is_ours(process: str) -> bool:
-    return process == str(os.getpid())
-
-
 def _only_listener(number: str) -> socket.socket:
-    """Return the socket that was passed on. Programs that this process starts do not inherit it."""
+    """Keep the socket from programs that this process starts."""
     if number != "1":
         raise SetupError(f"the service manager passes on {number} sockets: leave one ListenStream= in the socket unit")
     listener = socket.socket(fileno=_FIRST)

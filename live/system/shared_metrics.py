@@ -61,7 +61,6 @@ class SharedMetrics:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove a folder if no process holds it."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -47,23 +47,24 @@ class Activity:
 
     async def samples(self) -> list[Sample]:
         """Return the samples, the newest last. The newest is at most `_EVERY` seconds old."""
-        now = time.monotonic()
-        self._until = now + _WANTED
+        self._until = time.monotonic() + _WANTED
         self._wanted.set()
-        if not self._samples or now >= self._samples[-1].at + _EVERY:
-            self._samples.append(await asyncio.to_thread(_sample))
+        await self._renew()
         return list(self._samples)
 
     async def run(self) -> None:
         """Read the counters for `_WANTED` seconds after each request for the page, until cancelled."""
         while True:
             await self._wanted.wait()
-            while (now := time.monotonic()) < self._until:
-                if not self._samples or now >= self._samples[-1].at + _EVERY:
-                    self._samples.append(await asyncio.to_thread(_sample))
+            while time.monotonic() < self._until:
+                await self._renew()
                 await asyncio.sleep(_EVERY)
             self._wanted.clear()
             self._samples.clear()
+
+    async def _renew(self) -> None:
+        if not self._samples or time.monotonic() >= self._samples[-1].at + _EVERY:
+            self._samples.append(await asyncio.to_thread(_sample))
 
 
 def collectors() -> tuple[Collector, ProcessTotals]:

@@ -2,15 +2,16 @@
 
 from typing import Final
 
-from live.boards.definition import RunningChoice
 from live.domain import views
-from live.domain.cloudevent import CloudEvent
+from live.domain.choices import Choices
+from live.domain.decoding import CloudEvent
 from live.domain.event import Answer, IncomingEvent
 from live.domain.item import Item
+from live.maintenance.rules import RuleChange
+from live.maintenance.void import Outcome
 from live.store.board.write.correction import Corrected
-from live.web import health, metrics
-from live.web.contract.forms import LIKE_FORM, PREFERENCES, TICKET_FORM
-from live.web.contract.operations import (
+from live.web.api import admin, boards, health, history, items, keys, records, stream
+from live.web.contract.operation import (
     FORM,
     HTML,
     STRING,
@@ -28,11 +29,11 @@ from live.web.contract.operations import (
 )
 from live.web.contract.schemas import Json, reference
 from live.web.pages import board as pages
-from live.web.pages import preferences, sharing, ticket
+from live.web.pages import likes, preferences, sharing, ticket
 from live.web.pages import record as record_page
-from live.web.pages.admission import admitting
-from live.web.reads import boards, entrants, history, items, records, slots, stream, votes
-from live.web.writes import admin, events, keys, likes
+from live.web.pages.language import TAGS
+from live.web.pages.preferences import BACK, THEMES
+from live.web.pages.ticket import admitting
 
 # The problems that operations can have, besides the problems of every request.
 _ASKING: Final = frozenset({"parameter_invalid"})
@@ -44,7 +45,7 @@ _PAGE: Final = _RECORDS | _PAST | {"cursor_invalid", "too_many_viewers", "stoppi
 _WATCHING: Final = _BOARD | {"origin_forbidden", "past_unavailable", "too_many_viewers", "stopping"}
 _ADMIN: Final = _ASKING | {"credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden"}
 _BODY: Final = frozenset({"malformed_body", "body_too_large"})
-_REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
+_REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "outcome_unknown"}
 _CHANGING: Final = _REMOVING | _BODY | {"unsupported_media_type", "board_invalid", "too_many_members"}
 _ENTERING: Final = _ADMIN | _BOARD | {"record_invalid", "outcome_unknown"}
 _ITEMS: Final = _ADMIN | _BODY | {"item_invalid", "too_many_items", "outcome_unknown"}
@@ -99,6 +100,25 @@ _READY: Final[Json] = {
     },
     "required": ["status"],
 }
+_LIKE_FORM: Final = {
+    "type": "object",
+    "properties": {
+        "key": {"type": "string", "description": "The member."},
+        "replaces": {"type": "string", "description": "On a board with votes, the member whose vote is taken back."},
+        "undo": {"type": "string", "description": "Instead of `key`: only take the vote for this member back."},
+        "page": {"type": "string", "enum": ["record"], "description": "Whether to return to the page of the record."},
+    },
+}
+_TICKET_FORM: Final = {"type": "object", "properties": {"code": STRING}, "required": ["code"]}
+_PREFERENCES: Final = {
+    "type": "object",
+    "properties": {
+        "theme": {"type": "string", "enum": list(THEMES)},
+        "lang": {"type": "string", "enum": list(TAGS)},
+        "back": {"type": "string", "pattern": f"^{BACK}$", "maxLength": 4096, "description": "The page to return to."},
+    },
+    "required": ["back"],
+}
 _SEE_BOARD: Final = done(303, "See the board.", "Location")
 _ADMITTED: Final = done(303, "See the board.", "Location", "Set-Cookie")
 _SEVERAL: Final = {"board": "Ids of up to six boards, comma-separated."}
@@ -120,18 +140,18 @@ ALWAYS: Final[Operations] = {
         },
     )},
     "/metrics": {"GET": Operation(
-        metrics.get_metrics, "operations", text("text/plain", "Metrics in the Prometheus text format."),
+        health.get_metrics, "operations", text("text/plain", "Metrics in the Prometheus text format."),
         {"credentials_required", "credentials_invalid", "scope_forbidden"},
     )},
     "/preferences": {"POST": Operation(
         preferences.choose_preferences, "pages", done(303, "See the page again.", "Location", "Set-Cookie"), _FORM,
-        body_of(PREFERENCES, FORM),
+        body_of(_PREFERENCES, FORM),
     )},
 }  # fmt: skip
 # Processes that count events serve these.
 COUNTING: Final[Operations] = {
     "/v1/events": {"POST": Operation(
-        events.post_events, "events", {**document(Answer), "422": _REFUSED}, _POSTING, _EVENTS,
+        stream.post_events, "events", {**document(Answer), "422": _REFUSED}, _POSTING, _EVENTS,
         fields=(
             header("Prefer", STRING, "`handling=strict` is the same as `strict=true`."),
             header("Idempotency-Key", {"type": "string", "minLength": 1, "maxLength": 255},
@@ -143,7 +163,7 @@ COUNTING: Final[Operations] = {
             likes.like_member, "pages",
             {**document(likes.Liked), **done(303, "The like counts. See the board.", "Location"),
              **done(307, "Repeat the request with the cookie.", "Location", "Set-Cookie")},
-            _LIKING, body_of(LIKE_FORM, FORM),
+            _LIKING, body_of(_LIKE_FORM, FORM),
         ),
         "GET": Operation(likes.like_member_again, "pages", _SEE_BOARD, _LIKING),
     },
@@ -151,7 +171,7 @@ COUNTING: Final[Operations] = {
         "GET": Operation(
             ticket.show_ticket_form, "pages", {**HTML, **_ADMITTED}, {"parameter_invalid", "ticket_required"}
         ),
-        "POST": Operation(ticket.open_ticket, "pages", _ADMITTED, _FORM, body_of(TICKET_FORM, FORM)),
+        "POST": Operation(ticket.open_ticket, "pages", _ADMITTED, _FORM, body_of(_TICKET_FORM, FORM)),
     },
 }  # fmt: skip
 # The pages that people open most, which are tried first because each attempt takes time.
@@ -168,7 +188,7 @@ PAGES: Final[Operations] = {
 # that serve administrators take the other methods.
 BOARDS: Final[Operations] = {
     "/v1/boards/{board}/records/{key:path}/slots": {
-        "GET": Operation(slots.get_slots, "records", document(slots.SlotList), _RECORD)
+        "GET": Operation(history.get_slots, "records", document(history.SlotList), _RECORD)
     },
     "/v1/boards/{board}/records/{key:path}/history": {
         "GET": Operation(history.get_history, "records", document(views.HistoryList), _BOARD | _PAST)
@@ -180,10 +200,10 @@ BOARDS: Final[Operations] = {
         "GET": Operation(boards.get_board, "boards", tagged(views.BoardPage), _PAGE),
         "PUT": Operation(
             admin.put_board, "administration", {"201": _BOARD_MADE, **_BOARD_SHOWN},
-            _CHANGING - {"board_not_found"} | {"too_many_boards"}, body_of(reference(RunningChoice)),
+            _CHANGING - {"board_not_found"} | {"too_many_boards"}, body_of(reference(Choices)),
         ),
         "PATCH": Operation(
-            admin.patch_board, "administration", _BOARD_SHOWN, _CHANGING,
+            admin.patch_board, "administration", document(views.BoardSummary, RuleChange), _CHANGING | {"overloaded"},
             body_of(reference("BoardPatch"), "application/merge-patch+json", "application/json"),
         ),
         "DELETE": Operation(admin.delete_board, "administration", done(204, "The board is deleted."), _REMOVING),
@@ -203,6 +223,12 @@ BOARDS: Final[Operations] = {
         "DELETE": Operation(
             admin.delete_record, "administration", done(204, "The contestant is withdrawn."),
             _ENTERING | {"record_not_found", "record_voted", "board_open_to_all"},
+        ),
+    },
+    "/v1/boards/{board}/events/{id:path}": {
+        "DELETE": Operation(
+            admin.delete_event, "administration", document(Outcome),
+            _ADMIN | _BOARD | {"event_not_found", "event_kept", "outcome_unknown", "overloaded"},
         ),
     },
     "/v1/items": {
@@ -227,15 +253,15 @@ BOARDS: Final[Operations] = {
     "/v1/boards/{board}/records": {"GET": Operation(
         records.list_records, "records", document(views.RecordList), _RECORDS | {"cursor_invalid", "overloaded"}
     )},
-    "/v1/boards/{board}/slots": {"GET": Operation(slots.list_slots, "boards", document(slots.SlotList), _BOARD)},
+    "/v1/boards/{board}/slots": {"GET": Operation(history.list_slots, "boards", document(history.SlotList), _BOARD)},
     "/v1/boards/{board}/history": {
         "GET": Operation(history.list_history, "boards", document(views.HistoryList), _BOARD | _PAST)
     },
     "/v1/boards/{board}/definition": {
-        "GET": Operation(boards.get_definition, "boards", document(RunningChoice), _BOARD)
+        "GET": Operation(boards.get_definition, "boards", document(Choices), _BOARD)
     },
     "/v1/boards/{board}/entrants": {"GET": Operation(
-        entrants.list_entrants, "boards", document(views.EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}
+        records.list_entrants, "boards", document(views.EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}
     )},
     "/v1/boards/{board}/baseline": {
         "GET": Operation(boards.get_baseline, "boards", document(boards.BaselineView), _BOARD)
@@ -245,7 +271,8 @@ BOARDS: Final[Operations] = {
     },
     "/v1/boards/{board}/stream": {"GET": Operation(
         stream.stream_board, "live",
-        text("text/event-stream", "A stream that ends when the board is deleted or the server shuts down."), _WATCHING,
+        text("text/event-stream", "A stream that ends when the board is deleted or the server shuts down."),
+        _WATCHING - {"stopping"},
         fields=(header("Last-Event-ID", STRING, "`id` of the last event, to resume."),),
     )},
     "/v1/boards/{board}/live": {"GET": Operation(
@@ -261,7 +288,7 @@ BOARDS: Final[Operations] = {
         "GET": Operation(admitting(pages.embed_board), "pages", HTML, _RECORDS | _PAST, places=_SEVERAL)
     },
     "/boards/{board}/votes": {
-        "GET": Operation(votes.get_votes, "pages", document(votes.VoterView), _BOARD | {"likes_closed"})
+        "GET": Operation(likes.get_votes, "pages", document(likes.VoterView), _BOARD | {"likes_closed"})
     },
     "/overlay/{board}": {
         "GET": Operation(admitting(pages.overlay_board), "pages", HTML, _RECORDS | _PAST, places=_SEVERAL)
@@ -287,10 +314,7 @@ ADMINISTRATION: Final[Operations] = {
 
 
 def by_query(path: str) -> str:
-    """Return the path of an operation that has the member in the query instead of the path: `/v1/item?key=`.
-
-    Other paths stay as they are.
-    """
+    """Return the path of an operation that has its member in the query instead, `/v1/item?key=`, or the same path."""
     for several, one in (("/records/", "/record"), ("/items/", "/item")):
         path = path.replace(f"{several}{{key}}", one).replace(f"{several}{{key:path}}", one)
     return path

@@ -12,18 +12,18 @@ from starlette.types import Scope
 
 from live.domain.text import nearest
 from live.errors import ProblemError
-from live.network.parameters import Parameters
+from live.http.parameters import Parameters
 from live.settings import Settings
 from live.web.admin.routes import admin_routes
-from live.web.contract.openapi import DOCUMENTS
-from live.web.contract.operations import Operation, Operations
-from live.web.http.disconnects import unless_left
-from live.web.http.responses import as_problem
-from live.web.http.static import ClientFiles, PageFiles
+from live.web.api.records import OF_MEMBERS
+from live.web.contract.documents import DOCUMENTS
+from live.web.contract.operation import Operation, Operations
 from live.web.operations import ADMINISTRATION, ALWAYS, BOARDS, COUNTING, PAGES, by_query
 from live.web.pages.rendering import static_version
-from live.web.reads.records import OF_MEMBERS
-from live.web.services import assets, live_of, reader_of
+from live.web.parts import assets, live_of, reader_of
+from live.web.requests import unless_left
+from live.web.responses import as_problem
+from live.web.static import ClientFiles, PageFiles
 
 _LONGEST_COMPARED: Final = 100  # characters of a path
 _ONE_NAME: Final = 2  # parts of a path such as `/posts`
@@ -47,7 +47,6 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
 
 
 def _of_boards(every: Operations, settings: Settings) -> Iterator[BaseRoute]:
-    """Make the routes that a process with the role in `settings` serves."""
     for path, operations in every.items():
         served = {
             method: operation
@@ -95,7 +94,7 @@ def explain_route(request: Request, error: HTTPException) -> ProblemError:
 
 
 def _filled(path: str, parts: Sequence[str]) -> str:
-    """Write the path of a route with the parameters that a request has: `/v1/boards/posts/records/{key}`."""
+    """Write a path with the parameters that a request has: `/v1/boards/posts/records/{key}`."""
     named = path.replace(":path", "").split("/")
     given = [*parts, *named[len(parts) :]]
     return "/".join(part if name.startswith("{") else name for name, part in zip(named, given, strict=False))
@@ -122,7 +121,6 @@ def _route(
 
 
 async def _begin(operation: Operation, request: Request, *, by_query: bool) -> Response:
-    """Read the query of a request, and call the handler."""
     if operation.is_lenient:
         return await operation.handler(request)
     query, kind = request.query_params, operation.query or Parameters

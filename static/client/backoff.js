@@ -1,4 +1,3 @@
-// @ts-check
 /** Exponential back-off with full jitter, so that viewers that were disconnected together do not return together. */
 const RESTART = 60_000; // milliseconds after the first failure; a server that restarts is back by then
 const RESTART_PAUSE = 5_000; // milliseconds; the longest pause during this time
@@ -15,11 +14,7 @@ export class Backoff {
     this.now = now;
   }
 
-  /**
-   * Milliseconds until the next try. A round tries each transport, and its failures count as one.
-   *
-   * @param {boolean} [isRound] whether a round has ended
-   */
+  /** Milliseconds until the next try. @param {boolean} [isRound] whether each transport has been tried */
   next(isRound = true) {
     this.#since ||= this.now();
     const cap = this.now() - this.#since < RESTART ? Math.min(this.cap, RESTART_PAUSE) : this.cap;
@@ -28,11 +23,7 @@ export class Backoff {
     return this.random() * longest;
   }
 
-  /**
-   * Milliseconds until the next try if the server asks clients to wait: the time that it names, plus some jitter.
-   *
-   * @param {number} seconds
-   */
+  /** The same if the server asks clients to wait: the time that it names, plus some jitter. @param {number} seconds */
   after(seconds) {
     return seconds * 1000 + this.random() * this.base;
   }

@@ -1,21 +1,25 @@
-// @ts-check
-/** Keeps one connection to a board open, reconnects as often as needed, and reports its state. */
+/** Keeps one connection to a board open by any transport that works, reconnects as often as needed, and reports its state. */
 import { Backoff } from "./backoff.js";
+/** @import { End, Environment, Link, TransportName } from "./transports.js" */
+/** @import { Message } from "./state.js" */
 
 /**
- * @typedef {import("./transports.js").End} End
- * @typedef {import("./transports.js").Link} Link
- * @typedef {import("./transports.js").Environment} Environment
- * @typedef {import("./state.js").Message} Message
+ * @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} Memory
  * @typedef {"idle" | "connecting" | "live" | "stale" | "reconnecting" | "offline" | "ended"} Condition
  * @typedef {{name: Condition, reason?: string, since: number, retryAt?: number}} Report times in milliseconds since 1970
  * @typedef {{message: (message: Message, replaces: boolean) => void, report: (report: Report) => void,
  *            error: (error: unknown) => void}} Listener `replaces`: this message is the first of a connection that replaces another
  * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
- * @typedef {(at: number, link: Link, whole: boolean, environment?: Environment) => () => void} Open `whole`: request the whole top
+ * @typedef {(at: number, link: Link, whole: boolean, token?: string) => () => void} Open `whole`: request the whole top
  * @typedef {{close: () => void, hasReceived: boolean, current: boolean, proved: boolean}} Attempt `hasReceived`: a message has come; `current`: records have come; `proved`: more than the first records have come
  */
 
+const FAILURES = 2; // failures in a row, without a message
+const OPEN_TIMEOUT = 2_000; // milliseconds that an attempt may take to open; doubled after each of the first two rounds in which no transport worked
+const UPGRADE = 600_000; // milliseconds until the first transport is tried again
+const UPGRADE_SOON = 5_000; // the same, if the first transport has worked before: the server was away, and nothing blocks this transport
+const BREAKS = 3; // connections that broke after their first records, within `BREAK_SPAN`
+const BREAK_SPAN = 120_000; // milliseconds
 const STABLE = 5_000; // milliseconds after which a connection counts as stable
 
 export class Connection {
@@ -24,7 +28,7 @@ export class Connection {
   /** @type {Attempt | null} the attempt that replaces `#link` as soon as it receives records */
   #trial = null;
   #earliest = 0; // the earliest reconnect that the server allows
-  #receivedAt = 0;
+  receivedAt = 0; // when something was last received, in milliseconds since 1970
   /** @type {number | undefined} when the records were last known to be current; undefined if they never were */
   #currentAt;
   #silent = false;
@@ -34,10 +38,7 @@ export class Connection {
   #timers = new Map();
 
   /**
-   * @param {Open} open
-   * @param {import("./choice.js").Choice} choice
-   * @param {Listener} listener
-   * @param {Setting} setting
+   * @param {Open} open @param {Choice} choice @param {Listener} listener @param {Setting} setting
    */
   constructor(open, choice, listener, setting) {
     this.open = open;
@@ -49,11 +50,6 @@ export class Connection {
     this.report = { name: "idle", since: setting.now() };
   }
 
-  /** When something was last received, in milliseconds since 1970. */
-  get receivedAt() {
-    return this.#receivedAt;
-  }
-
   /** Connect now, or as soon as the server allows; with `force`, now in any case. */
   connect(force = false) {
     if (this.#link) return;
@@ -62,12 +58,7 @@ export class Connection {
     else this.#start();
   }
 
-  /**
-   * Close, and stay disconnected until `connect`.
-   *
-   * @param {Condition} name
-   * @param {string} [reason]
-   */
+  /** Close, and stay disconnected until `connect`. @param {Condition} name @param {string} [reason] */
   close(name, reason) {
     this.#drop();
     this.#silent = false;
@@ -90,7 +81,7 @@ export class Connection {
     this.#drop();
     const { name, reason } = this.report;
     this.#report(name === "reconnecting" || name === "stale" ? { name, reason } : { name: "connecting" });
-    this.#receivedAt = this.setting.now();
+    this.receivedAt = this.setting.now();
     this.#after("silence", this.setting.staleAfter, () => this.#checkSilence());
     this.#run(this.choice.at, false);
   }
@@ -104,22 +95,13 @@ export class Connection {
     this.#stale = undefined;
   }
 
-  /**
-   * @param {string} name
-   * @param {number} pause
-   * @param {() => void} work
-   */
+  /** @param {string} name @param {number} pause @param {() => void} work */
   #after(name, pause, work) {
     this.setting.clearTimeout(this.#timers.get(name));
     this.#timers.set(name, this.setting.setTimeout(work, pause));
   }
 
-  /**
-   * Make an attempt with a transport.
-   *
-   * @param {number} at
-   * @param {boolean} isTrial
-   */
+  /** Make an attempt with a transport. @param {number} at @param {boolean} isTrial */
   #run(at, isTrial) {
     const { setTimeout, clearTimeout } = this.setting;
     /** @type {Attempt} */
@@ -131,7 +113,7 @@ export class Connection {
     const timer = setTimeout(() => closed({ reason: "no answer" }), this.choice.timeout);
     const opened = () => {
       clearTimeout(timer);
-      if (attempt === this.#link) this.#receivedAt = this.setting.now();
+      if (attempt === this.#link) this.receivedAt = this.setting.now();
     };
     const received = (/** @type {Message | undefined} */ message) => {
       if (!isOn()) return;
@@ -154,11 +136,7 @@ export class Connection {
     }
   }
 
-  /**
-   * @param {Attempt} attempt
-   * @param {number} at
-   * @param {Message} message
-   */
+  /** @param {Attempt} attempt @param {number} at @param {Message} message */
   #receive(attempt, at, message) {
     const { type } = message;
     const isRecords = "offset" in message && type !== "around";
@@ -199,14 +177,14 @@ export class Connection {
     const pause = this.choice.worked(at);
     if (pause) this.#after("upgrade", pause, () => this.#run(this.choice.first, true));
     this.#after("stable", STABLE, () => this.backoff.reset());
-    this.#receivedAt = this.setting.now();
+    this.receivedAt = this.setting.now();
   }
 
   /** Check whether anything was received recently. */
   #checkSilence() {
     const { now, staleAfter } = this.setting;
     const link = this.#link;
-    const rest = this.#receivedAt + staleAfter - now();
+    const rest = this.receivedAt + staleAfter - now();
     if (!link || rest > 0) return this.#after("silence", rest, () => this.#checkSilence());
     this.#silent = true;
     const reason = "nothing heard";
@@ -214,10 +192,7 @@ export class Connection {
     this.#closed(link, { reason });
   }
 
-  /**
-   * @param {Attempt} attempt
-   * @param {End} end
-   */
+  /** @param {Attempt} attempt @param {End} end */
   #closed(attempt, { final, reason, retryAfter, broken }) {
     if (attempt === this.#trial) {
       attempt.close();
@@ -235,10 +210,7 @@ export class Connection {
     this.#wait(pause > 0 ? pause : isNext ? 0 : this.backoff.next(attempt.hasReceived || this.choice.isRound), reason);
   }
 
-  /**
-   * @param {number} pause
-   * @param {string} [reason]
-   */
+  /** @param {number} pause @param {string} [reason] */
   #wait(pause, reason) {
     this.#report({ name: this.#silent ? "stale" : "reconnecting", reason, retryAt: this.setting.now() + pause });
     this.#after("retry", pause, () => this.#start());
@@ -247,10 +219,90 @@ export class Connection {
   /** @param {{name: Condition, reason?: string, retryAt?: number}} report */
   #report({ name, reason, retryAt }) {
     const held = this.report;
-    if (held.name === "live") this.#currentAt = this.#receivedAt;
+    if (held.name === "live") this.#currentAt = this.receivedAt;
     const since = name === "live" ? undefined : this.#currentAt;
     if (held.name === name && held.reason === reason && held.retryAt === retryAt) return;
     this.report = { name, reason, since: since ?? (held.name === name ? held.since : this.setting.now()), retryAt };
     this.listener.report(this.report);
+  }
+}
+
+/** Which transport to use: the next one after two failures in a row, and the first one again after a while. */
+export class Choice {
+  at = 0;
+  first = 0; // the transports before this one are not used any more
+  #breaks = 0;
+  #brokeAt = 0; // the time of the first of these breaks
+  #failures = 0;
+  #rounds = 0;
+  #worked = false;
+  #until = 0;
+
+  /** @param {readonly TransportName[]} transports @param {() => number} now @param {Memory | undefined} memory @param {string} name */
+  constructor(transports, now, memory, name) {
+    this.transports = transports;
+    this.now = now;
+    this.memory = memory;
+    this.name = name;
+    const [transport, until] = (memory?.getItem(name) ?? "").split(" ");
+    const at = transports.indexOf(/** @type {TransportName} */ (transport));
+    if (at > 0 && Number(until) > now()) [this.at, this.#until] = [at, Number(until)];
+    if (this.#until === Infinity) this.first = at;
+  }
+
+  /** How long an attempt may take to open. */
+  get timeout() {
+    return OPEN_TIMEOUT * 2 ** Math.min(this.#rounds, 2);
+  }
+
+  /** Whether each transport has been tried as often as the others. */
+  get isRound() {
+    return this.at === this.first && this.#failures === 0;
+  }
+
+  /** Note that an attempt failed without a message. Returns whether to try another transport immediately. */
+  failed() {
+    if (++this.#failures < FAILURES) return false;
+    this.#failures = 0;
+    this.at = this.at + 1 < this.transports.length ? this.at + 1 : this.first;
+    if (this.at === this.first) this.#rounds++;
+    return this.at > this.first;
+  }
+
+  /** Whether to use the next transport at once: one that compresses wrongly breaks after its first, right message. */
+  broke() {
+    if (this.now() - this.#brokeAt > BREAK_SPAN) [this.#breaks, this.#brokeAt] = [0, this.now()];
+    if (++this.#breaks < BREAKS || this.at + 1 >= this.transports.length) return false;
+    this.#breaks = 0;
+    this.#until = Infinity;
+    this.first = ++this.at;
+    this.memory?.setItem(this.name, `${this.transports[this.at]} ${this.#until}`);
+    return true;
+  }
+
+  /** Note that a connection has received more than its first records. */
+  proved() {
+    this.#breaks = 0;
+  }
+
+  /** Milliseconds until the first transport is tried again; 0 if it is the one that worked. @param {number} at */
+  worked(at) {
+    this.at = at;
+    this.#failures = this.#rounds = 0;
+    if (at === this.first) {
+      this.#worked = true;
+      if (at === 0) this.memory?.removeItem(this.name);
+      return 0;
+    }
+    if (this.#until <= this.now() || this.first) this.#until = this.now() + (this.#worked ? UPGRADE_SOON : UPGRADE);
+    if (!this.first) this.memory?.setItem(this.name, `${this.transports[at]} ${this.#until}`);
+    return this.#until - this.now();
+  }
+
+  /** Note that the first transport was tried again, and failed. Returns the milliseconds until the next try. */
+  postpone() {
+    this.#worked = false;
+    this.#until = 0;
+    return this.worked(this.at);
   }
 }

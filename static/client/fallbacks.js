@@ -1,23 +1,18 @@
-// @ts-check
-/**
- * The transports for networks without WebSockets. `sse` reads until the server ends its response. `poll` asks once a
- * second until the server refuses. Each ends when `signal` aborts.
- */
+/** The transports for networks without WebSockets: an event stream, and a request each second until the server refuses. */
+/** @import { Address, End, Environment, Link, Query, Watched } from "./transports.js" */
 
 /**
- * @typedef {import("./transports.js").Address} Address
- * @typedef {import("./transports.js").End} End
- * @typedef {import("./transports.js").Environment} Environment
- * @typedef {(address: Address, link: import("./transports.js").Link, environment: Environment,
- *            watched: import("./transports.js").Watched & {query: import("./transports.js").Query},
+ * @typedef {(address: Address, link: Link, environment: Environment, watched: Watched & {query: Query},
  *            signal: AbortSignal) => Promise<End>} Fallback
  */
+
+/** @typedef {End & {code?: string, detail?: string}} Refusal */
 
 const POLL_PAUSE = 1000; // the least time between the beginnings of two requests, in milliseconds
 
 /** @type {Fallback} */
-export async function sse(address, link, { fetch }, { query }, signal) {
-  const response = await fetch(address("/stream", query), { cache: "no-store", signal });
+export async function sse(address, link, { fetch }, { query, token }, signal) {
+  const response = await fetch(address("/stream", query), { headers: authorization(token), cache: "no-store", signal });
   if (!response.ok || !response.body) return refusal(response);
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
@@ -36,11 +31,11 @@ export async function sse(address, link, { fetch }, { query }, signal) {
 }
 
 /** @type {Fallback} */
-export async function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, key, around }, signal) {
+export async function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, key, around, token }, signal) {
   let tag = "";
   for (;;) {
     const started = now();
-    const headers = tag ? { "If-None-Match": tag } : undefined;
+    const headers = { ...authorization(token), ...(tag && { "If-None-Match": tag }) };
     const response = await fetch(address("", { limit }), { headers, cache: "no-store", signal });
     if (response.status !== 304) {
       if (!response.ok) return refusal(response);
@@ -49,7 +44,7 @@ export async function poll(address, link, { fetch, now, setTimeout }, { limit, i
       link.received({ ...page, type: "page" });
       link.received({ type: "viewers", count: page.viewer_count });
       if (key !== undefined) {
-        const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { signal });
+        const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { headers: authorization(token), signal });
         const found = record.ok ? await record.json() : { ...page, key, score: null, rank: null, gap: null, records: [] };
         if (record.ok || record.status === 404) link.received({ ...found, type: "around" });
       }
@@ -60,13 +55,9 @@ export async function poll(address, link, { fetch, now, setTimeout }, { limit, i
   }
 }
 
-/**
- * Ask the server why it refuses pages of this origin. Undefined if it does not refuse them.
- *
- * @param {Address} address
- * @param {typeof fetch} fetch
- * @returns {Promise<End | undefined>}
- */
+const authorization = (/** @type {string | undefined} */ token) => (token ? { Authorization: `Bearer ${token}` } : undefined);
+
+/** Why the server refuses pages of this origin, if it does. @param {Address} address @param {typeof fetch} fetch @returns {Promise<Refusal | undefined>} */
 export async function reasonOf(address, fetch) {
   const abort = new AbortController();
   const response = await fetch(address("/stream", { limit: 1 }), { signal: abort.signal });
@@ -75,17 +66,12 @@ export async function reasonOf(address, fetch) {
   return reason;
 }
 
-/**
- * What a refusal means. Only a problem document comes from the server itself, and not from a proxy.
- *
- * @param {Response} response
- * @returns {Promise<End>}
- */
+/** Only a problem document comes from the server itself, not from a proxy. @param {Response} response @returns {Promise<Refusal>} */
 async function refusal(response) {
   const own = response.headers.get("Content-Type")?.startsWith("application/problem+json");
   const retryAfter = Number(response.headers.get("Retry-After")) || undefined;
   if (!own) return { reason: `HTTP ${response.status}`, retryAfter };
   const { title: reason, code, detail } = await response.json();
   if (code === "origin_forbidden") console.warn(detail);
-  return { final: response.status < 429, reason, retryAfter };
+  return { final: response.status < 429, reason, code, detail, retryAfter };
 }

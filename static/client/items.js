@@ -1,5 +1,5 @@
-// @ts-check
 /** Titles and pictures of members, for rows that a script has added. */
+import { made } from "./dom.js";
 
 /** @typedef {{key: string, title: string, image?: string}} Item */
 
@@ -12,17 +12,13 @@ export class Items {
   /** @type {Map<string, Item | null>} */
   #known = new Map();
   /** @type {WeakSet<Element>} rows that show the known title of their member */
-  #done;
+  #done = new WeakSet();
   #isAsking = false;
 
-  /**
-   * @param {string} server its address, with the root path
-   * @param {() => Iterable<Element>} rows the rows on the page, each with its member as `data-key`
-   */
+  /** @param {string} server its address @param {() => Iterable<Element>} rows each with its member as `data-key` */
   constructor(server, rows) {
     this.server = server;
     this.rows = rows;
-    this.#done = new WeakSet();
   }
 
   /** Take note of rows that the server has rendered with their titles. */
@@ -30,11 +26,11 @@ export class Items {
     this.#done = new WeakSet(this.rows());
   }
 
-  /** Show known titles, and request the others. */
+  /** Show known titles in rows that are in a document, and request the others. */
   show() {
     const missing = new Set();
     for (const row of /** @type {Iterable<HTMLElement>} */ (this.rows())) {
-      if (this.#done.has(row)) continue;
+      if (this.#done.has(row) || !row.isConnected) continue;
       const key = row.dataset.key ?? "";
       const item = this.#known.get(key);
       if (item === undefined) {
@@ -66,10 +62,7 @@ export class Items {
   }
 }
 
-/**
- * @param {HTMLElement} row
- * @param {Item} item
- */
+/** @param {HTMLElement} row @param {Item} item */
 function writeItem(row, item) {
   const name = row.querySelector("bdi");
   if (!name) return;
@@ -84,22 +77,14 @@ function writeItem(row, item) {
   name.before(pictureOf(item));
 }
 
-/**
- * Begin the column of pictures, with a letter in each row.
- *
- * @param {HTMLTableElement} table
- */
+/** Begin the column of pictures, with a letter in each row. @param {HTMLTableElement} table */
 function showLetters(table) {
   table.dataset.pictures = "";
   for (const name of table.querySelectorAll("tr[data-key] bdi:first-of-type"))
     if (name.parentElement?.matches("th") && !name.parentElement.querySelector(".picture")) name.before(pictureOf({ key: "", title: name.textContent || "?" }));
 }
 
-/**
- * Show an initial in place of each picture that can't be loaded.
- *
- * @param {Document} page
- */
+/** Show an initial in place of each picture that can't be loaded. @param {Document} page */
 export function replaceBroken(page) {
   const replace = (/** @type {unknown} */ image) => {
     if (!(image instanceof HTMLImageElement) || !image.matches(".picture")) return;
@@ -112,15 +97,6 @@ export function replaceBroken(page) {
 
 /** @param {Item} item */
 function pictureOf({ title, image }) {
-  const made = document.createElement(image ? "img" : "span");
-  made.className = "picture";
-  if (made instanceof HTMLImageElement) {
-    made.alt = "";
-    made.referrerPolicy = "no-referrer";
-    made.src = image ?? "";
-  } else {
-    made.ariaHidden = "true";
-    made.textContent = title.match(/[\p{L}\p{N}]/u)?.[0] ?? [...title][0];
-  }
-  return made;
+  if (image) return made("img", { class: "picture", alt: "", referrerpolicy: "no-referrer", src: image });
+  return made("span", { class: "picture", "aria-hidden": "true" }, title.match(/[\p{L}\p{N}]/u)?.[0] ?? [...title][0]);
 }

@@ -1,12 +1,9 @@
-// @ts-check
 /** Watches the top of a board: it reconnects by any transport that works, and never shows old data as live. */
-import { Choice } from "./choice.js";
-import { Connection } from "./connection.js";
+import { Choice, Connection } from "./connection.js";
 import { applied } from "./state.js";
 import { TRANSPORTS } from "./transports.js";
 //#region tokens: left out of the server's pages, which have the same origin and send a cookie
-import { openWithToken } from "./tokens.js";
-import { asking } from "./transports.js";
+import { asking, openWithToken } from "./transports.js";
 //#endregion
 
 /**
@@ -26,7 +23,7 @@ import { asking } from "./transports.js";
  * @typedef {{limit?: number, key?: string, around?: number, interval?: "auto" | number, transports?: TransportName[],
  *            position?: Board, staleAfter?: number, whenHidden?: "coalesce" | "disconnect", signal?: AbortSignal,
  *            token?: () => string | Promise<string>}} Wish `token`: returns a viewer token, for each connection
- * @typedef {Partial<import("./connection.js").Setting & {storage: import("./choice.js").Memory}>} Injected for tests
+ * @typedef {Partial<import("./connection.js").Setting & {storage: import("./connection.js").Memory}>} Injected for tests
  * @typedef {{state: (state: Readonly<State>) => void, change: (snapshot: Snapshot) => void,
  *            error: (error: unknown) => void}} Listeners
  */
@@ -40,7 +37,7 @@ export class LiveBoard {
   #around = null;
   /** @type {{board: Board | null, around: Snapshot["around"], since: number} | null} what is shown while the watch is paused */
   #held = null;
-  /** @type {import("./state.js").Board | null} the board after the last message; see `#isBehind` */
+  /** @type {Board | null} the board after the last message; see `#isBehind` */
   #base;
   #isBehind = false; // whether a new connection has sent less than its predecessor; `#base` is then older than `#board`
   /** @type {AbortController | null} ends listening to the page */
@@ -53,48 +50,55 @@ export class LiveBoard {
   #report; // what `#state` was made from
   /** @type {Readonly<State> | undefined} */
   #state;
-  /** @type {Map<string, Set<(value: any) => void>>} */
-  #listeners = new Map();
+  /** @type {Record<keyof Listeners | "any", Set<(value: any) => void>>} */
+  #listeners = { any: new Set(), state: new Set(), change: new Set(), error: new Set() };
   /** @type {Snapshot} */
   #snapshot;
   /** @type {Snapshot} the last snapshot that subscribers received */
   #published;
 
-  /**
-   * @param {string} server its address, with the root path if there is one
-   * @param {string} board its id
-   * @param {Wish & Injected} [options]
-   */
+  /** @param {string} server its address, with the root path @param {string} board its id @param {Wish & Injected} [options] */
   constructor(server, board, options = {}) {
     const { limit, interval, key, around, position } = options;
     this.watched = { limit, interval: interval === "auto" ? undefined : interval, key, around };
     this.whenHidden = options.whenHidden ?? "coalesce";
     this.#board = this.#base = position ?? null;
-    this.#setting = settingOf(options);
-    const setting = this.#setting;
-    let { transports = NAMES } = options;
+    const setting = (this.#setting = {
+      WebSocket: globalThis.WebSocket,
+      fetch: (/** @type {Parameters<typeof fetch>} */ ...given) => fetch(...given),
+      now: () => performance.timeOrigin + performance.now(), // goes on evenly, whatever happens to the clock of the computer
+      random: Math.random,
+      setTimeout: (/** @type {() => void} */ work, /** @type {number} */ pause) => setTimeout(work, pause),
+      clearTimeout: (/** @type {any} */ timer) => clearTimeout(timer),
+      ...options,
+      staleAfter: options.staleAfter ?? 12_000,
+    });
+    let { transports = /** @type {TransportName[]} */ (Object.keys(TRANSPORTS)) } = options;
     if (!setting.WebSocket) console.warn("no WebSocket:", (transports = transports.filter((name) => name !== "websocket")));
     const root = `${server.replace(/\/$/, "")}/v1/boards/${encodeURIComponent(board)}`;
     const { origin } = new URL(root);
     const choice = new Choice(transports, setting.now, storageOf(options), `live-board ${origin}`);
     /** @type {import("./transports.js").Address} */
-    const address = (path, query) => root + path + queryText(query);
+    const address = (path, query = {}) => {
+      const given = Object.entries(query).filter(([, value]) => value !== undefined);
+      return `${root}${path}${given.length ? `?${new URLSearchParams(/** @type {any} */ (given))}` : ""}`;
+    };
     /** @type {import("./connection.js").Open} */
-    let open = (at, link, whole, environment = setting) => {
+    let open = (at, link, whole, token) => {
       //#region tokens
       const hasReceived = this.#board && this.#board !== position;
       const isForeign = !options.token && "location" in globalThis && location.origin !== origin;
       if (isForeign && transports[at] !== "sse" && !hasReceived) link = asking(link, address, setting);
       //#endregion
-      const watched = { ...this.watched, position: whole ? undefined : this.#position() };
-      return TRANSPORTS[transports[at]](address, link, environment, watched);
+      const watched = { ...this.watched, position: whole ? undefined : this.#position(), token };
+      return TRANSPORTS[transports[at]](address, link, setting, watched);
     };
     //#region tokens
     const ask = options.token;
     if (ask) {
       const bare = open;
       open = (at, link, whole) =>
-        openWithToken(ask, () => this.#connection.renew(), link, setting, (ending, sending) => bare(at, ending, whole, sending));
+        openWithToken(ask, () => this.#connection.renew(), link, setting, (ending, given) => bare(at, ending, whole, given));
     }
     //#endregion
     this.#connection = new Connection(
@@ -170,22 +174,14 @@ export class LiveBoard {
     this.#connection.connect(true);
   }
 
-  /**
-   * Call a function after each change of the snapshot.
-   *
-   * @param {() => void} subscriber
-   * @returns {() => void} unsubscribes
-   */
+  /** Call a function after each change. @param {() => void} subscriber @returns {() => void} unsubscribes */
   subscribe(subscriber) {
     return this.#add("any", () => subscriber());
   }
 
   /**
    * Listen to changes of the state, to any other changes, or to errors.
-   *
-   * @template {keyof Listeners} E
-   * @param {E} event
-   * @param {Listeners[E]} listener
+   * @template {keyof Listeners} E @param {E} event @param {Listeners[E]} listener
    * @returns {() => void} stops listening
    */
   on(event, listener) {
@@ -193,11 +189,7 @@ export class LiveBoard {
   }
 
   //#region waiting: left out of the server's pages
-  /**
-   * Wait for the first records.
-   *
-   * @returns {Promise<Snapshot>} rejects if the watch ends before
-   */
+  /** Wait for the first records. @returns {Promise<Snapshot>} rejects if the watch ends before */
   async ready() {
     for await (const snapshot of this) if (snapshot.epoch !== null) return snapshot;
     throw new Error(`no records: ${this.#snapshot.state.reason ?? "stopped"}`);
@@ -227,7 +219,7 @@ export class LiveBoard {
       const follows = board?.epoch === base.epoch;
       this.#isBehind = (this.#isBehind || replaces) && follows && board.offset > base.offset;
       //#region tokens: a connection with a new token begins with the whole top; if it is known already, nothing changes
-      const isSame = follows && board.offset === base.offset && board.ranks === base.ranks;
+      const isSame = follows && board.offset === base.offset && board.ranks === base.ranks && board.definition === base.definition;
       if (isSame && board.records.length === base.records.length) this.#base = board;
       //#endregion
       if (!this.#isBehind) this.#board = this.#base;
@@ -235,11 +227,7 @@ export class LiveBoard {
     this.#publish();
   }
 
-  /**
-   * Take over the clock of the server. A message may be late, so of two times that differ little, the later one counts.
-   *
-   * @param {number} time
-   */
+  /** A message may be late, so of two times that differ little, the later one counts. @param {number} time */
   #setClock(time) {
     const skew = time - this.#setting.now();
     if (!(Math.abs(skew - this.#skew) < LATENESS) || skew > this.#skew) this.#skew = skew;
@@ -294,30 +282,15 @@ export class LiveBoard {
     this.#emit("any");
   }
 
-  /**
-   * @param {string} event
-   * @param {(value: any) => void} listener
-   */
+  /** @param {keyof Listeners | "any"} event @param {(value: any) => void} listener */
   #add(event, listener) {
-    if (!this.#listeners.has(event)) this.#listeners.set(event, new Set());
-    this.#listeners.get(event)?.add(listener);
-    return () => void this.#listeners.get(event)?.delete(listener);
+    const listeners = this.#listeners[event].add(listener);
+    return () => void listeners.delete(listener);
   }
 
-  /**
-   * @param {string} event
-   * @param {unknown} [value]
-   */
+  /** An error of a listener is reported as an unhandled one, and the connection continues. @param {keyof Listeners | "any"} event @param {unknown} [value] */
   #emit(event, value) {
-    for (const listener of [...(this.#listeners.get(event) ?? [])]) {
-      try {
-        listener(value);
-      } catch (error) {
-        queueMicrotask(() => {
-          throw error; // the browser reports the error as uncaught, and the connection continues
-        });
-      }
-    }
+    for (const listener of [...this.#listeners[event]]) new Promise(() => listener(value));
   }
 
   /** React to the network, the tab, and the back-forward cache. That cache accepts no page with an open connection. */
@@ -336,7 +309,8 @@ export class LiveBoard {
       this.#hidden = document.hidden;
       if (this.#hidden && this.whenHidden === "disconnect") connection.close("idle");
       if (this.#hidden) return;
-      connection.wake();
+      if (connection.report.name === "idle") connection.connect();
+      else connection.wake();
       if (this.#published !== this.#snapshot) this.#publish();
     };
     on("visibilitychange", refresh, document);
@@ -345,30 +319,9 @@ export class LiveBoard {
   }
 }
 
-const NAMES = /** @type {import("./transports.js").TransportName[]} */ (Object.keys(TRANSPORTS));
 /** @type {Snapshot["records"]} */
 const NONE = [];
 const LATENESS = 2_000; // milliseconds by which a message is late at most; beyond that, the clock of the server was set
-
-/** @param {Object<string, string | number | undefined>} [query] */
-function queryText(query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined);
-  return given.length ? `?${new URLSearchParams(/** @type {any} */ (given))}` : "";
-}
-
-/** @param {Injected & Wish} options */
-function settingOf(options) {
-  return {
-    WebSocket: globalThis.WebSocket,
-    fetch: (/** @type {Parameters<typeof fetch>} */ ...given) => fetch(...given),
-    now: () => performance.timeOrigin + performance.now(), // goes on evenly, whatever happens to the clock of the computer
-    random: Math.random,
-    setTimeout: (/** @type {() => void} */ work, /** @type {number} */ pause) => setTimeout(work, pause),
-    clearTimeout: (/** @type {any} */ timer) => clearTimeout(timer),
-    ...options,
-    staleAfter: options.staleAfter ?? 12_000,
-  };
-}
 
 /** @param {Injected} options */
 function storageOf({ storage }) {

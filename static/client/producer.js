@@ -1,4 +1,3 @@
-// @ts-check
 /** Sends events in batches so that each counts once, and sends likes with a viewer token. For Node.js and browsers. */
 import { Backoff } from "./backoff.js";
 
@@ -40,11 +39,7 @@ const LOST = [500, 502, 504]; // a failed server or a proxy sends these; events 
 
 /** The server refuses a whole request, and would refuse it again. `code` is that of the problem, or empty. */
 export class RefusedError extends Error {
-  /**
-   * @param {number} status
-   * @param {string} code
-   * @param {string} detail
-   */
+  /** @param {number} status @param {string} code @param {string} detail */
   constructor(status, code, detail) {
     super(`the server refused the request with ${status}${code && ` ${code}`}: ${detail}`);
     this.name = "RefusedError";
@@ -65,11 +60,14 @@ export class BufferFullError extends Error {
 }
 
 export class Producer {
+  /** Bytes of the events that have no response yet. */
+  pendingBytes = 0;
+  /** @type {Event[]} the events without a response, with their ids, after the producer has failed. Another producer can send them. */
+  unsent = [];
   /** @type {Waiting[]} */
   #waiting = [];
   /** @type {Set<Promise<Result>>} */
   #unsettled = new Set();
-  #bytes = 0; // bytes of the events without a response
   #size = 0; // bytes of the events that wait for a batch
   #number = 0;
   #run = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -81,17 +79,14 @@ export class Producer {
   #failure = null;
   #hasAnswer = false; // whether a server has ever answered
   #flushing = 0; // calls of `flush` that have not returned; until then, no batch waits for more events
-  /** @type {Event[]} */
-  #unsent = [];
+  #most; // events in a request
   #url;
   #setting;
 
-  /**
-   * @param {string} server its address, with the root path if there is one
-   * @param {Options} [options]
-   */
+  /** @param {string} server its address, with the root path if there is one @param {Options} [options] */
   constructor(server, options = {}) {
     this.#url = `${server.replace(/\/$/, "")}/v1/events${options.rank ? "?rank=true" : ""}`;
+    this.#most = options.rank ? MOST_RANKED : MOST_EVENTS;
     this.#setting = {
       linger: 10,
       maxBytes: 8 << 20,
@@ -104,27 +99,15 @@ export class Producer {
     };
   }
 
-  /** Bytes of the events that have no response yet. */
-  get pendingBytes() {
-    return this.#bytes;
-  }
-
-  /** The events without a response, with their ids, after the producer has failed. Another producer can send them. */
-  get unsent() {
-    return this.#unsent;
-  }
-
   /**
    * Send an event in a batch with other events, and return its outcome. An event without an `id` gets one, so it counts
    * once, however often its batch has to be sent. You need not wait: `flush` waits for all events, and throws if the
    * producer has failed.
-   *
-   * @param {Event} event
-   * @returns {Promise<Result>}
+   * @param {Event} event @returns {Promise<Result>}
    * @throws {BufferFullError | RangeError | TypeError} at once: the buffer is full, or the event is too long or no JSON
    */
   send(event) {
-    const sent = this.#send(event);
+    const sent = this.#failure ? Promise.reject(this.#failure) : this.#take(this.#identified(event));
     this.#unsettled.add(sent);
     const settled = () => void this.#unsettled.delete(sent);
     sent.then(settled, settled); // so a caller that does not wait has no unhandled rejection
@@ -140,25 +123,20 @@ export class Producer {
     if (this.#failure) throw this.#failure;
   }
 
-  /**
-   * @param {Event} event
-   * @returns {Promise<Result>}
-   */
-  #send(event) {
-    if (this.#failure) return Promise.reject(this.#failure);
+  /** @param {Event} event @returns {Promise<Result>} */
+  #take(event) {
     const { maxBytes } = this.#setting;
-    const identified = this.#identified(event);
-    const line = JSON.stringify(identified);
+    const line = JSON.stringify(event);
     const size = new TextEncoder().encode(line).length;
     if (size > MOST_EVENT) throw new RangeError(`the event has ${size} bytes of JSON; at most ${MOST_EVENT} are allowed`);
-    if (this.#bytes + size > maxBytes) {
+    if (this.pendingBytes + size > maxBytes) {
       const advice = "wait for `send` or `flush` before you send more";
-      throw new BufferFullError(`events of ${this.#bytes} bytes have no response, and ${maxBytes} may: ${advice}`);
+      throw new BufferFullError(`events of ${this.pendingBytes} bytes have no response, and ${maxBytes} may: ${advice}`);
     }
-    this.#bytes += size;
+    this.pendingBytes += size;
     this.#size += size;
     /** @type {Promise<Result>} */
-    const result = new Promise((resolve, reject) => this.#waiting.push({ event: identified, line, size, resolve, reject }));
+    const result = new Promise((resolve, reject) => this.#waiting.push({ event, line, size, resolve, reject }));
     if (this.#isFull()) this.#hurry?.();
     this.#sending ??= this.#sendAll();
     return result;
@@ -174,16 +152,14 @@ export class Producer {
   }
 
   #isFull() {
-    return this.#waiting.length >= this.#most() || this.#size >= MOST_BODY;
-  }
-
-  #most() {
-    return this.#setting.rank ? MOST_RANKED : MOST_EVENTS;
+    return this.#waiting.length >= this.#most || this.#size >= MOST_BODY;
   }
 
   async #sendAll() {
+    const { linger, setTimeout } = this.#setting;
     while (this.#waiting.length) {
-      if (!this.#isFull() && !this.#flushing) await this.#linger();
+      if (!this.#isFull() && !this.#flushing) await new Promise((end) => setTimeout((this.#hurry = () => end(null)), linger));
+      this.#hurry = null;
       const batch = this.#batch();
       try {
         const answer = await this.#answer(batch.map(({ line }) => line));
@@ -194,45 +170,28 @@ export class Producer {
           const refused = rejections.get(index) ?? [];
           const isDuplicate = duplicates ? duplicates.has(index) : !answer.accepted;
           const outcome = refused.length && !refused[0].counted ? "rejected" : isDuplicate ? "duplicate" : "accepted";
-          this.#bytes -= size;
+          this.pendingBytes -= size;
           resolve({ outcome, rejections: refused, records: records.get(index) ?? [], event });
         });
       } catch (error) {
         this.#failure = /** @type {Error} */ (error);
         const failed = [...batch, ...this.#waiting.splice(0)];
-        this.#unsent = failed.map(({ event }) => event);
+        this.unsent = failed.map(({ event }) => event);
         for (const { reject } of failed) reject(this.#failure);
       }
     }
     this.#sending = null;
   }
 
-  #linger() {
-    return /** @type {Promise<void>} */ (
-      new Promise((resolve) => {
-        this.#hurry = resolve;
-        this.#setting.setTimeout(resolve, this.#setting.linger);
-      })
-    );
-  }
-
   #batch() {
-    this.#hurry = null;
     let count = 0;
     let size = 0;
-    const most = this.#most();
-    while (count < this.#waiting.length && count < most && size < MOST_BODY) size += this.#waiting[count++].size;
+    while (count < this.#waiting.length && count < this.#most && size < MOST_BODY) size += this.#waiting[count++].size;
     this.#size -= size;
     return this.#waiting.splice(0, count);
   }
 
-  /**
-   * Send a body again and again, until the server answers or `patience` has passed. The ids of its events stay the
-   * same.
-   *
-   * @param {string[]} lines
-   * @returns {Promise<Answer>}
-   */
+  /** Send a body again until the server answers or `patience` has passed. @param {string[]} lines @returns {Promise<Answer>} */
   async #answer(lines) {
     const { apiKey, timeout, now, random, fetch, setTimeout } = this.#setting;
     const body = lines.join("\n");
@@ -255,7 +214,7 @@ export class Producer {
         if (response.status === TOO_MANY) since = now() + pause; // the server works, so `patience` begins again
       } catch (error) {
         if (error instanceof RefusedError) throw error;
-        problem = reasonOf(/** @type {Error} */ (error)); // no answer, or only a part of an answer
+        problem = causeOf(/** @type {Error} */ (error)); // no answer, or only a part of an answer
       }
       pause ||= backoff.next();
       const patience = this.#setting.patience ?? (this.#hasAnswer ? PATIENCE : FIRST_PATIENCE);
@@ -274,7 +233,6 @@ export class Producer {
 /**
  * Like a member, from a page of an origin that the server allows, with a viewer token whose claim `likes` names the board.
  * If the origin is not allowed, it throws a `RefusedError` that names the setting.
- *
  * @param {string} server its address, with the root path if there is one
  * @param {string} board its id
  * @param {string} key the member
@@ -290,37 +248,17 @@ export async function like(server, board, key, { token, fetch = globalThis.fetch
     body: new URLSearchParams({ key }),
     credentials: "omit",
   }).catch(async (error) => {
-    throw (await originRefusal(`${root}/v1${path}/stream?limit=1`, fetch)) ?? error;
+    // If the server refuses the origin of the page, the browser hides the refusal from scripts, except that of a stream.
+    const asked = import("./fallbacks.js").then(({ reasonOf }) => reasonOf((part) => `${root}/v1${path}${part}?limit=1`, fetch));
+    const why = await asked.catch(() => undefined);
+    throw why?.code === "origin_forbidden" ? new RefusedError(403, why.code, why.detail ?? "") : error;
   });
   const text = await response.text();
   if (!response.ok) throw refusal(response, text);
   return JSON.parse(text).counted;
 }
 
-/**
- * Find out whether a like failed because the server refuses the origin of the page. The browser hides this refusal from
- * scripts. Only the refusal of a stream is visible to them.
- *
- * @param {string} stream
- * @param {typeof fetch} fetch
- */
-async function originRefusal(stream, fetch) {
-  const abort = new AbortController();
-  try {
-    const response = await fetch(stream, { credentials: "omit", signal: abort.signal });
-    const refused = response.status === 403 && refusal(response, await response.text());
-    return refused && refused.code === "origin_forbidden" ? refused : null;
-  } catch {
-    return null; // no server answers
-  } finally {
-    abort.abort();
-  }
-}
-
-/**
- * @param {Response} response
- * @param {string} text its body
- */
+/** @param {Response} response @param {string} text its body */
 function refusal({ status }, text) {
   try {
     const { code, detail } = JSON.parse(text);
@@ -330,22 +268,14 @@ function refusal({ status }, text) {
   }
 }
 
-/**
- * Say why a request failed. Node.js gives the reason, such as ECONNREFUSED, as the cause.
- *
- * @param {Error} error
- */
-function reasonOf(error) {
+/** Say why a request failed. Node.js gives the reason, such as ECONNREFUSED, as the cause. @param {Error} error */
+function causeOf(error) {
   const cause = /** @type {{code?: string, message?: string} | undefined} */ (error.cause);
   const why = cause?.code ?? cause?.message;
   return why ? `${error}: ${why}` : String(error);
 }
 
-/**
- * @template {{index: number}} T
- * @param {readonly T[]} things
- * @returns {Map<number, T[]>}
- */
+/** @template {{index: number}} T @param {readonly T[]} things @returns {Map<number, T[]>} */
 function byIndex(things) {
   const found = new Map();
   for (const thing of things) found.set(thing.index, [...(found.get(thing.index) ?? []), thing]);

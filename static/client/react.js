@@ -1,4 +1,3 @@
-// @ts-check
 "use client";
 /** A hook for React: the snapshot of a board. Components with equal arguments share one connection. */
 // @ts-ignore: the application brings React
@@ -23,49 +22,37 @@ const NOTHING = Object.freeze({
   waiting: 0,
 });
 
-/** @type {Map<string, Store>} the boards that components show */
+/** @type {Map<string, ReturnType<typeof storeOf>>} the boards that components show */
 const stores = new Map();
 
-/** A board that is open while a component shows it. */
-class Store {
-  #components = 0;
-  #timer = /** @type {any} */ (undefined);
-
-  /**
-   * @param {string} name
-   * @param {LiveBoard} board
-   */
-  constructor(name, board) {
-    this.name = name;
-    this.board = board;
-    this.#linger(); // stops the board if React renders the component but never shows it
-  }
-
-  /** @param {() => void} changed */
-  subscribe = (changed) => {
-    clearTimeout(this.#timer);
-    stores.set(this.name, this);
-    if (this.#components++ === 0) this.board.start();
-    const unsubscribe = this.board.subscribe(changed);
+/** Keep a board open while a component shows it. @param {string} name @param {LiveBoard} board */
+function storeOf(name, board) {
+  let components = 0;
+  /** @type {any} */
+  let timer;
+  const linger = () => {
+    timer = setTimeout(() => {
+      board.stop();
+      if (stores.get(name) === store) stores.delete(name);
+    }, LINGER);
+  };
+  const subscribe = (/** @type {() => void} */ changed) => {
+    clearTimeout(timer);
+    stores.set(name, store);
+    if (components++ === 0) board.start();
+    const unsubscribe = board.subscribe(changed);
     return () => {
       unsubscribe();
-      if (--this.#components === 0) this.#linger();
+      if (--components === 0) linger();
     };
   };
-
-  snapshot = () => this.board.snapshot;
-
-  #linger() {
-    this.#timer = setTimeout(() => {
-      this.board.stop();
-      if (stores.get(this.name) === this) stores.delete(this.name);
-    }, LINGER);
-  }
+  const store = { subscribe, snapshot: () => board.snapshot };
+  linger(); // stops the board if React renders the component but never shows it
+  return store;
 }
 
 /**
  * Watch a board. The component renders again after each change.
- *
  * @param {string} server its address, with the root path if there is one
  * @param {string} board its id
  * @param {Pick<import("./live-board.js").Wish, "limit" | "key" | "around" | "interval" | "transports" | "staleAfter">} [options]
@@ -76,6 +63,6 @@ export function useLiveBoard(server, board, options = {}) {
   if (typeof window === "undefined") return NOTHING; // on a server, nothing is watched or kept
   const name = JSON.stringify([server, board, Object.entries(options).sort()]);
   let store = stores.get(name);
-  if (!store) stores.set(name, (store = new Store(name, new LiveBoard(server, board, options))));
+  if (!store) stores.set(name, (store = storeOf(name, new LiveBoard(server, board, options))));
   return useSyncExternalStore(store.subscribe, store.snapshot, () => NOTHING);
 }

@@ -1,7 +1,5 @@
-// @ts-check
 /**
  * What a viewer knows about a board, and how a message changes it.
- *
  * @typedef {{key: string, score: number, rank: number, position?: number, fields?: Object<string, number>,
  *            metadata?: Object<string, unknown>}} BoardRecord
  * @typedef {"ordinal" | "dense" | "competition"} Ranks
@@ -28,14 +26,7 @@ const FACTS = ["period_start", "period_end", "opens", "closes", "final_at", "uni
 /** An update does not start at the position of the board, so a message is missing. */
 export class Gap extends Error {}
 
-/**
- * The board after a message.
- *
- * @param {Board | null} board what is known so far
- * @param {Sync | Page | Update} message
- * @returns {Board}
- * @throws {Gap}
- */
+/** The board after a message. @param {Board | null} board @param {Sync | Page | Update} message @returns {Board} @throws {Gap} */
 export function applied(board, message) {
   const head = {
     epoch: message.epoch,
@@ -56,13 +47,7 @@ export function applied(board, message) {
   return { ...head, records, ranks: board.ranks };
 }
 
-/**
- * Take removed and changed records out, and then insert each changed record at its position.
- *
- * @param {readonly BoardRecord[]} records
- * @param {BoardRecord[]} changed in the order of their positions
- * @param {string[]} removed
- */
+/** @param {readonly BoardRecord[]} records @param {BoardRecord[]} changed by position @param {string[]} removed */
 function reordered(records, changed, removed) {
   const moving = new Set(removed);
   for (const record of changed) moving.add(record.key);
@@ -71,13 +56,7 @@ function reordered(records, changed, removed) {
   return after;
 }
 
-/**
- * Number the records again: equal scores share a rank, except on ordinal boards. A record has a `position` only if it
- * differs from the rank.
- *
- * @param {BoardRecord[]} records
- * @param {Ranks} [ranks]
- */
+/** Number the records again: equal scores share a rank, except on ordinal boards. @param {BoardRecord[]} records @param {Ranks} [ranks] */
 function ranked(records, ranks) {
   let rank = 0;
   return records.map((record, index) => {

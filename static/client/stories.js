@@ -1,9 +1,5 @@
-// @ts-check
 /** What happens on a board: a new leader, entries to the top ten, round leads, climbs. No DOM. */
-import { say } from "./say.js";
-import { nameWords, plain } from "./words.js";
-
-export { say } from "./say.js";
+import { nameWords, plain, translate } from "./words.js";
 
 /**
  * @typedef {{key: string, rank: number, score: number}} Place a record, or the part of a record that a baseline has
@@ -31,12 +27,8 @@ const MOST_WAITING = 3;
 const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important first
 
 /**
- * The stories between two moments of one epoch and period, the most important first. Each is still true at `after`, and
- * no two stories are about the same member.
- *
- * @param {Moment} before
- * @param {Moment} after
- * @param {boolean} [gaps] whether the difference of two scores has a meaning
+ * What is new and true after a moment, the most important first, and no two stories about the same member.
+ * @param {Moment} before @param {Moment} after @param {boolean} [gaps] whether the difference of two scores has a meaning
  * @returns {Story[]}
  */
 export function stories(before, after, gaps = true) {
@@ -53,23 +45,12 @@ export function stories(before, after, gaps = true) {
   return [...told, ...climbs].map((story) => ({ ...story, ...span }));
 }
 
-/**
- * Whether two moments belong to the same epoch and period of a board.
- *
- * @param {Moment} before
- * @param {Moment} after
- */
+/** Whether two moments belong to the same epoch and period of a board. @param {Moment} before @param {Moment} after */
 export function continues(before, after) {
   return before.epoch === after.epoch && (before.period ?? null) === (after.period ?? null);
 }
 
-/**
- * The story of a new leader, or of a leader whose lead has reached a round number.
- *
- * @param {readonly Place[]} before
- * @param {readonly Place[]} after
- * @param {boolean} gaps
- */
+/** @param {readonly Place[]} before @param {readonly Place[]} after @param {boolean} gaps */
 function leads(before, after, gaps) {
   const [old, leader] = [leaderOf(before), leaderOf(after)];
   if (leader === undefined) return [];
@@ -83,11 +64,7 @@ function leads(before, after, gaps) {
   return by > least && by >= LEAST_LEAD ? [/** @type {const} */ ({ kind: "ahead", key, rank, by })] : [];
 }
 
-/**
- * The member that holds the first rank alone.
- *
- * @param {readonly Place[]} records
- */
+/** The member that holds the first rank alone. @param {readonly Place[]} records */
 function leaderOf(records) {
   return records[1]?.rank === 1 ? undefined : records[0].key;
 }
@@ -97,24 +74,14 @@ function leadOf(records) {
   return records.length > 1 ? Math.abs(records[0].score - records[1].score) : 0;
 }
 
-/**
- * The largest of 1, 2, 5, 10, 20, 50, … that is not above a number; 0 if there is none.
- *
- * @param {number} value
- */
+/** The largest of 1, 2, 5, 10, 20, 50, … that is not above a number; 0 if there is none. @param {number} value */
 function roundBelow(value) {
   if (value < 1) return 0;
   const unit = 10 ** (String(Math.floor(value)).length - 1);
   return unit * (value >= 5 * unit ? 5 : value >= 2 * unit ? 2 : 1);
 }
 
-/**
- * Members that are new among the first ten. The leader has a story of its own.
- *
- * @param {readonly Place[]} before
- * @param {readonly Place[]} after
- * @param {Map<string, number>} ranks before
- */
+/** The leader has a story of its own. @param {readonly Place[]} before @param {readonly Place[]} after @param {Map<string, number>} ranks */
 function entries(before, after, ranks) {
   if (before.length < TOP) return []; // while a board has fewer than ten members, each new member enters the top ten
   return after
@@ -125,13 +92,7 @@ function entries(before, after, ranks) {
     });
 }
 
-/**
- * Add a story to a list, the newest first. Two members that take the lead from each other in turn are one story.
- *
- * @param {readonly Story[]} list
- * @param {Story} story
- * @returns {Story[]}
- */
+/** Add a story, the newest first. Members that take the lead in turn are one. @param {readonly Story[]} list @param {Story} story */
 export function withStory(list, story) {
   const exchange = list.find(
     ({ kind, key, other, at }) =>
@@ -143,23 +104,17 @@ export function withStory(list, story) {
 
 /**
  * What a member did, in words that follow its name.
- *
- * @param {Story} story
- * @param {(key: string) => string} [nameOf]
- * @param {import("./words.js").Writing} [writing]
+ * @param {Story} story @param {(key: string) => string} [nameOf] @param {import("./words.js").Writing} [writing]
  */
 export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWords, writing = plain) {
-  if (kind === "lead") return other === undefined ? say("takes_first") : say("takes_first_from", { other: nameOf(other) });
-  if (kind === "top") return say("enters_top", { rank });
-  if (kind === "ahead") return say("leads_by", { by: writing.grouped(by) });
+  if (kind === "lead") return other === undefined ? translate("takes_first") : translate("takes_first_from", { other: nameOf(other) });
+  if (kind === "top") return translate("enters_top", { rank });
+  if (kind === "ahead") return translate("leads_by", { by: writing.grouped(by) });
   const minutes = Math.round((at - since) / MINUTES);
-  return minutes > 0 && minutes <= 15 ? say("climbs_in", { by, rank, minutes }) : say("climbs", { by, rank });
+  return minutes > 0 && minutes <= 15 ? translate("climbs_in", { by, rank, minutes }) : translate("climbs", { by, rank });
 }
 
-/**
- * Follows a board and tells its stories as they happen: at most one in three seconds, and none twice in ten minutes,
- * except for new leaders.
- */
+/** Tells the stories of a board as they happen: one in three seconds, none twice in ten minutes except new leaders. */
 export class Teller {
   /** @type {Moment | null} the latest moment that the stories cover */
   #before = null;
@@ -185,11 +140,7 @@ export class Teller {
     this.setTimeout = setTimeout;
   }
 
-  /**
-   * Take note of the board as it is now.
-   *
-   * @param {Omit<Moment, "at">} board
-   */
+  /** Take note of the board as it is now. @param {Omit<Moment, "at">} board */
   take({ epoch, period, records }) {
     if (epoch === null) return;
     const moment = { at: this.now(), epoch, period, records };
@@ -231,11 +182,7 @@ export class Teller {
     this.#wait();
   }
 
-  /**
-   * Once a minute, find who has climbed in the last ten minutes.
-   *
-   * @param {Moment} after
-   */
+  /** Once a minute, find who has climbed in the last ten minutes. @param {Moment} after */
   #climbs(after) {
     const [first] = this.#minutes;
     const last = this.#minutes[this.#minutes.length - 1];

@@ -1,9 +1,5 @@
-// @ts-check
 /**
- * The three transports. Each one opens, reports to its link, and returns a function that closes it. Only the WebSocket is
- * here: few pages need another transport, so the others are loaded only when they are needed.
- *
- * @typedef {import("./state.js").Message} Message
+ * The transports: each opens, reports to its link, and returns a function that closes it. Most pages need only this one.
  * @typedef {{final?: boolean, broken?: boolean, reason?: string, retryAfter?: number}} End `final`: clients must not connect
  *   again; `broken`: the connection ended in the middle, without a word from the server
  * @typedef {{opened: () => void, received: (message?: Message) => void, closed: (end: End) => void}} Link
@@ -13,14 +9,12 @@
  * @typedef {Object<string, string | number | undefined>} Query
  * @typedef {(address: Address, link: Link, environment: Environment, watched: Watched) => () => void} Transport
  * @typedef {{limit?: number, interval?: number, key?: string, around?: number,
- *            position?: {epoch: string, offset: number}}} Watched
+ *            position?: {epoch: string, offset: number}, token?: string}} Watched
  * @typedef {"websocket" | "sse" | "poll"} TransportName
  */
+/** @import { Message } from "./state.js" */
 
-/**
- * @param {Watched} watched
- * @returns {Query}
- */
+/** @param {Watched} watched @returns {Query} */
 const queryOf = ({ limit, interval, key, around, position }) => ({
   limit,
   interval: interval && `${interval}ms`,
@@ -35,7 +29,7 @@ let streams = 0; // open event streams of this page
 
 /** @type {Transport} */
 function websocket(address, link, { WebSocket }, watched) {
-  const socket = new WebSocket(address("/live", queryOf(watched)).replace(/^http/, "ws"));
+  const socket = new WebSocket(address("/live", { ...queryOf(watched), token: watched.token }).replace(/^http/, "ws"));
   socket.onopen = link.opened;
   socket.onmessage = ({ data }) => link.received(JSON.parse(data));
   socket.onclose = ({ code, reason }) => link.closed({ final: code >= 3500 && code < 4000, broken: BROKEN.includes(code), reason });
@@ -45,12 +39,7 @@ function websocket(address, link, { WebSocket }, watched) {
   };
 }
 
-/**
- * If the page has enough event streams, its other boards poll.
- *
- * @param {"sse" | "poll"} name
- * @returns {Transport}
- */
+/** If the page has enough event streams, its other boards poll. @param {"sse" | "poll"} name @returns {Transport} */
 function fallback(name) {
   return (address, link, environment, watched) => {
     const abort = new AbortController();
@@ -83,11 +72,7 @@ function fallback(name) {
 /**
  * A link that asks for the reason when an attempt ends. If a server refuses a page of another origin, browsers hide the
  * reason, except for server-sent events.
- *
- * @param {Link} link
- * @param {Address} address
- * @param {Environment} environment
- * @returns {Link}
+ * @param {Link} link @param {Address} address @param {Environment} environment @returns {Link}
  */
 export function asking(link, address, { fetch }) {
   const closed = (/** @type {End} */ end) =>
@@ -95,6 +80,54 @@ export function asking(link, address, { fetch }) {
       .then(({ reasonOf }) => reasonOf(address, fetch))
       .then((reason) => link.closed(reason ?? end), () => link.closed(end));
   return { ...link, closed };
+}
+
+const RENEWAL = 30_000; // a token is replaced this many milliseconds before its end, or after half of the time that it has left, if that is later
+
+/**
+ * Ask for a token, open a connection with it, call `renew` before it ends, and return what closes the connection.
+ * @param {() => string | Promise<string>} ask @param {() => void} renew @param {Link} link @param {Environment} environment
+ * @param {(link: Link, token: string) => () => void} open
+ */
+export function openWithToken(ask, renew, link, environment, open) {
+  const { now, setTimeout, clearTimeout } = environment;
+  const abort = new AbortController();
+  let hasReceived = false;
+  /** @type {Link} */
+  const ending = {
+    ...link,
+    received: (message) => {
+      hasReceived = true;
+      link.received(message);
+    },
+    // The connection may have ended because its token ended. Another token may open the board again: no end is final.
+    closed: (end) => link.closed(hasReceived ? { ...end, final: false } : end),
+  };
+  const begin = (/** @type {string} */ token) => {
+    if (abort.signal.aborted) return;
+    const left = endOf(token) - now();
+    const timer = left > 0 && setTimeout(renew, left - Math.min(RENEWAL, left / 2));
+    const close = open(ending, token);
+    abort.signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      close();
+    });
+  };
+  Promise.resolve()
+    .then(ask)
+    .then(begin)
+    .catch((error) => link.closed({ reason: String(error) }));
+  return () => abort.abort();
+}
+
+/** When a token ends. NaN if it does not say: then the server says what is wrong with it. @param {string} token */
+function endOf(token) {
+  try {
+    const claims = token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
+    return JSON.parse(atob(claims)).exp * 1000;
+  } catch {
+    return NaN;
+  }
 }
 //#endregion
 

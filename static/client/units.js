@@ -1,18 +1,9 @@
-// @ts-check
 /** Scores with a unit, with decimals, or as durations. The server's `ScoreFormat` writes them in the same way. No DOM. */
+/** @typedef {import("./words.js").Writing} Writing */
 
-/**
- * @typedef {import("./words.js").Writing} Writing
- * @typedef {{unit?: string, scale?: number, format?: "number" | "duration"}} Format
- */
+/** @typedef {{unit?: string, scale?: number, format?: "number" | "duration"}} Format */
 
-/**
- * How to write the scores of a board.
- *
- * @param {Format} format
- * @param {Writing} plain how whole numbers are written
- * @returns {Writing}
- */
+/** How to write the scores of a board. @param {Format} format @param {Writing} plain for whole numbers @returns {Writing} */
 export function writingOf({ unit, scale = 0, format }, { grouped }) {
   const clock = (/** @type {number} */ whole) => {
     const minutes = Math.floor(whole / 60);

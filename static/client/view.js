@@ -1,10 +1,12 @@
-// @ts-check
 /** Shows the records of a board in a table body: at most one draw per frame, and rows that move with an animation. */
-import { Beat } from "./beat.js";
-import { flightTime, markOwn, newRow, Row } from "./row.js";
-import { barWidth, grouped, plain } from "./words.js";
+import { markOwn, newRow, Row } from "./row.js";
+import { barWidth, grouped, plain } from "./row-words.js";
+//#region motion: the server's pages load it later, like what writes metadata
+import { writeMetadata } from "./metadata.js";
+import { Motion } from "./motion.js";
+//#endregion
 
-export { newRow, Row } from "./row.js";
+export { linkedName, newRow, Row } from "./row.js";
 
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
@@ -13,17 +15,14 @@ const STEP = 100; // milliseconds until the next part of these rows is drawn
 const SMALL = 30; // a board with at most this many records is drawn at once
 const MARGIN = 1; // rows above and below the visible ones that are drawn too
 
-/**
- * @typedef {{row: Row, index: number, from: number, value: number | undefined}} Riser a row that rises from one place to
- *   another; `value`: the score that it showed before
- */
+/** @typedef {{row: Row, index: number, from: number, value: number | undefined}} Riser `value`: the score until now */
 
 /**
  * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined, under: BoardRecord | undefined,
  *            writing: import("./words.js").Writing) => string,
- *            onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
+ *            onDraw?: () => void, signal?: AbortSignal} & Partial<import("./row.js").Shape>} Options
  *   `fields`: the fields that have columns instead of the score; `below` returns the text below a score; `onDraw` is called with each draw; `link` returns the address of a
- *   member's page; `own` is the member whose row is highlighted
+ *   member's page; `own` is the member whose row is highlighted; `signal` ends the draws that follow from scrolling
  */
 export class TableView {
   /** @type {Map<string, Row>} */
@@ -32,13 +31,15 @@ export class TableView {
   #records = [];
   /** @type {number[]} heights of the first rows; all other rows have the last height */
   #heights = [];
-  #beat = new Beat();
   #timer = 0;
   #requested = false;
   #drawnAt = -Infinity;
   #next = 0; // the start of the next part of the rows out of sight
   #left = 0; // how many rows have not been drawn since the last change
-  #landsAt = 0; // when the last flight ends
+  /** @type {import("./motion.js").Motion | undefined} moves the rows; without it, they jump */
+  motion = undefined;
+  /** @type {string[]} the fields that have columns instead of the score */
+  fields = [];
   isHeld = false; // whether all rows keep their places
   /** @type {((risers: Riser[], mayWait: boolean) => number) | undefined} called before visible rows rise. Returns for how
    *    many milliseconds all rows wait before they move: 0 unless `mayWait`, which is true while no row moves */
@@ -46,19 +47,20 @@ export class TableView {
   /** @type {((waiting: number) => void) | undefined} called with each draw while the order is held */
   onHold = undefined;
   writing = plain; // how scores are written
-  /** @type {((row: Row, record: BoardRecord) => void) | undefined} called when a record is written into
-   *    its row */
+  /** @type {string | undefined} what `writing` was made from */
+  format = undefined;
+  /** @type {((row: Row, record: BoardRecord) => void) | undefined} called when a record is written into its row */
   onWrite = undefined;
 
-  /**
-   * @param {HTMLTableSectionElement} body as the server renders it, or empty
-   * @param {Options} [options]
-   */
-  constructor(body, { fields = [], bars = false, below = () => "", trends = false, parts = false, link, own, onDraw = () => {} } = {}) {
+  /** @param {HTMLTableSectionElement} body as the server renders it, or empty @param {Options} [options] */
+  constructor(body, { fields = [], bars = false, below = () => "", trends = false, parts = false, link, own, signal, onDraw = () => {} } = {}) {
     this.body = body;
-    this.fields = fields;
-    this.shape = { columns: fields.length || 1, bars, trends, parts, link, own };
+    this.shape = { columns: 1, bars, trends, parts, link, own };
     this.below = below;
+    this.setFields(fields);
+    //#region motion
+    this.motion = new Motion();
+    //#endregion
     this.onDraw = onDraw;
     for (const [index, element] of [...body.rows].entries()) {
       const row = new Row(element);
@@ -66,56 +68,51 @@ export class TableView {
       if (element.dataset.key === own) markOwn(element, row.name);
       this.#rows.set(element.dataset.key ?? "", row);
     }
-    new ResizeObserver(() => this.#measure()).observe(body.closest("table") ?? body);
-    addEventListener("scroll", () => this.#records.length && this.#request(), { passive: true });
+    const measure = () => (this.#heights = [...body.rows].slice(0, 4).map((row) => row.offsetHeight));
+    new ResizeObserver(measure).observe(body.closest("table") ?? body);
+    addEventListener("scroll", () => this.#records.length && this.#request(), { passive: true, signal });
   }
 
-  /**
-   * Show records in the next frame, unless newer records arrive before it.
-   *
-   * @param {readonly BoardRecord[]} records
-   */
+  /** @param {string[]} fields */
+  setFields(fields) {
+    this.fields = fields;
+    this.shape.columns = fields.length || 1;
+    this.shape.bars &&= !fields.length;
+  }
+
+  /** Show records in the next frame, unless newer records arrive before it. @param {readonly BoardRecord[]} records */
   show(records) {
     this.#records = records;
     this.#left = records.length;
     this.#request();
   }
 
-  /**
-   * Keep all rows at their places, so that nothing moves away from a pointer. Their texts still change.
-   *
-   * @param {boolean} [isPressed] also stop rows that are moving
-   */
+  /** Keep rows at their places, but not their texts. @param {boolean} [isPressed] also stop rows that are moving */
   hold(isPressed) {
     this.isHeld = true;
-    if (isPressed) for (const { flight } of this.#rows.values()) flight?.pause();
+    if (isPressed) this.motion?.hold();
   }
 
   /** Let rows move again. */
   release() {
     this.isHeld = false;
-    for (const { flight } of this.#rows.values()) if (flight?.playState === "paused") flight.play();
+    this.motion?.release();
     this.refresh();
   }
 
   /** Draw all rows again: visible ones with the next draw, others soon after. */
   refresh() {
-    this.#left = this.#records.length;
-    if (this.#records.length) this.#request();
+    if (this.#records.length) this.show(this.#records);
   }
 
   /** Draw in the next frame, or when the beat allows it; never while the page is hidden. */
   #request() {
     if (this.#requested) return;
     this.#requested = true;
-    const pause = this.#drawnAt + this.#beat.pause - performance.now();
+    const pause = this.#drawnAt + (this.motion?.pause ?? 0) - performance.now();
     const draw = () => requestAnimationFrame((now) => this.#draw(now));
     if (pause > 0) setTimeout(draw, pause);
     else draw();
-  }
-
-  #measure() {
-    this.#heights = [...this.body.rows].slice(0, 4).map((row) => row.offsetHeight);
   }
 
   /** @param {number} index */
@@ -140,83 +137,41 @@ export class TableView {
     this.onDraw();
     clearTimeout(this.#timer);
     if (this.#left > 0) this.#timer = setTimeout(() => this.#request(), STEP);
-    setTimeout(() => this.#beat.note(performance.now(), performance.now() - began)); // after layout and paint
+    if (this.motion) setTimeout(() => this.motion?.note(performance.now() - began)); // after layout and paint
   }
 
-  /**
-   * Draw the records in rows that stay at their places. New members have to wait.
-   *
-   * @param {(index: number) => boolean} sees
-   */
+  /** Draw the records in rows that stay at their places. New members have to wait. @param {(index: number) => boolean} sees */
   #drawInPlace(sees) {
     let waiting = 0;
     this.#left = 0;
     this.#records.forEach((record, index) => {
       const row = this.#rows.get(record.key);
       if (!row || row.index > index) waiting++;
-      if (row && sees(row.index)) this.#write(row, record, index);
+      if (row && sees(row.index)) this.#writeAt(row, index);
     });
     this.onHold?.(waiting);
   }
 
-  /**
-   * Draw the records in rows at their places, and let visible ones fly there.
-   *
-   * @param {number} now
-   * @param {number} elapsed milliseconds since the last draw
-   * @param {(index: number, margin?: number) => boolean} sees
-   */
+  /** @param {number} now @param {number} elapsed @param {(index: number, margin?: number) => boolean} sees */
   #arrange(now, elapsed, sees) {
-    const target = this.#records.map((record) => this.#rowOf(record));
+    const target = this.#records.map(({ key }) => {
+      const row = this.#rows.get(key) ?? new Row(newRow(key, this.shape));
+      this.#rows.set(key, row);
+      return row;
+    });
     const isPart = this.#nextPart(target.length, elapsed);
     const isDrawn = (/** @type {number} */ index) => isPart(index) || sees(index, MARGIN);
     const rows = arranged(target, isDrawn);
-    const tops = rows.map((row) => (row.index < 0 ? 0 : this.#top(row.index) + row.offset()));
-    const moves = (/** @type {Row} */ row, /** @type {number} */ index) => row.index !== index && (sees(index) || sees(row.index));
-    const risers = rows
-      .map((row, index) => ({ row, index, from: row.index, value: row.value }))
-      .filter(({ row, index, from }) => from > index && moves(row, index));
+    const fly = this.motion?.plan(rows, now, sees, (index) => this.#top(index), this.onRise);
     this.#place(rows);
     target.forEach((row, index) => {
-      if (row.index < 0 || isDrawn(index)) this.#write(row, this.#records[index], index);
+      if (row.index < 0 || isDrawn(index)) this.#writeAt(row, index);
     });
-    const { isCalm, isSlow } = this.#beat;
-    const told = isSlow ? risers.filter(({ index }) => index === 0) : risers;
-    const delay = this.onRise?.(told, !isCalm && now >= this.#landsAt) ?? 0;
-    const flies = (/** @type {Row} */ row, /** @type {number} */ index) =>
-      !isCalm && moves(row, index) && (!isSlow || index === 0 || row.index === 0);
-    rows.forEach((row, index) => {
-      if (row.index < 0 && !isCalm && sees(index)) row.appear();
-      else if (row.index >= 0 && flies(row, index)) this.#fly(row, index, tops[index], now, delay);
-      else if (row.index !== index) row.flight?.finish();
-      row.setIndex(index);
-    });
+    fly?.();
+    rows.forEach((row, index) => row.setIndex(index));
   }
 
-  /**
-   * Animate a row to its new place.
-   *
-   * @param {Row} row
-   * @param {number} index
-   * @param {number} top where it was, in pixels
-   * @param {number} now
-   * @param {number} delay in milliseconds
-   */
-  #fly(row, index, top, now, delay) {
-    const from = top - this.#top(index);
-    const duration = flightTime(Math.abs(from) / (this.#heights[0] || 1));
-    row.fly(from, duration, delay);
-    this.#landsAt = Math.max(this.#landsAt, now + delay + duration);
-  }
-
-  /**
-   * Choose the rows that are drawn although they are out of sight: one part after another, and after a pause all of
-   * them.
-   *
-   * @param {number} length
-   * @param {number} elapsed milliseconds since the last draw
-   * @returns {(index: number) => boolean}
-   */
+  /** Rows out of sight: one part at a time. @param {number} length @param {number} elapsed @returns {(at: number) => boolean} */
   #nextPart(length, elapsed) {
     const isWhole = length <= SMALL || elapsed >= REST;
     const size = isWhole ? length : Math.ceil((length * Math.max(elapsed, STEP)) / REST);
@@ -226,20 +181,9 @@ export class TableView {
     return (index) => index >= from && index < from + size;
   }
 
-  /** @param {BoardRecord} record */
-  #rowOf({ key }) {
-    let row = this.#rows.get(key);
-    if (!row) {
-      row = new Row(newRow(key, this.shape));
-      this.#rows.set(key, row);
-    }
-    return row;
-  }
-
   /**
    * Put the rows into the document in order, and remove those that are gone. The longest series of rows that are in
    * order already stays in place, because the browser lays out a moved row like a new one.
-   *
    * @param {Row[]} rows
    */
   #place(rows) {
@@ -265,29 +209,29 @@ export class TableView {
     }
   }
 
-  /**
-   * @param {Row} row
-   * @param {BoardRecord} record
-   * @param {number} index
-   */
-  #write(row, record, index) {
-    const [first] = this.#records;
-    row.writeRank(record.rank);
-    row.writeMetadata(record.metadata);
+  /** @param {Row} row @param {number} index of the record */
+  #writeAt(row, index) {
+    this.write(row, this.#records[index], this.#records[index - 1], this.#records[index + 1]);
+  }
+
+  /** @param {Row} row @param {BoardRecord} record @param {BoardRecord} [above] @param {BoardRecord} [under] */
+  write(row, record, above, under) {
+    if (row.write(0, grouped(record.rank))) row.element.classList.toggle("lead", record.rank === 1);
+    //#region metadata
+    writeMetadata(row, record.metadata);
+    //#endregion
     if (this.fields.length) this.fields.forEach((field, i) => row.write(i + 1, grouped(record.fields?.[field] ?? null)));
-    else row.writeScore(record.score, this.writing);
-    row.writeGap(this.below(record, this.#records[index - 1], this.#records[index + 1], this.writing));
-    row.writeBar(barWidth(record.score, first.score));
+    else {
+      row.value = record.score;
+      row.write(1, this.writing.grouped(record.score));
+      row.writeGap(this.below(record, above, under, this.writing));
+    }
+    row.writeBar(barWidth(record.score, this.#records[0]?.score ?? 0));
     this.onWrite?.(row, record);
   }
 }
 
-/**
- * Arrange the rows. Each row that is drawn gets its place. The other rows stay, or take free places.
- *
- * @param {Row[]} target
- * @param {(index: number) => boolean} isDrawn
- */
+/** Rows that are drawn get their places; others stay, or take free ones. @param {Row[]} target @param {(index: number) => boolean} isDrawn */
 function arranged(target, isDrawn) {
   const rows = target.map((row, index) => (isDrawn(index) ? row : undefined));
   const left = target.filter((row, index) => {
@@ -300,13 +244,7 @@ function arranged(target, isDrawn) {
   return rows.map((row) => row ?? left[next++]);
 }
 
-/**
- * Move an element, and keep its focus and animations if the browser can.
- *
- * @param {any} parent
- * @param {Element} element
- * @param {Element | null} before
- */
+/** Keep focus and animations if the browser can. @param {any} parent @param {Element} element @param {Element | null} before */
 function move(parent, element, before) {
   if (element.parentNode === parent && parent.moveBefore) parent.moveBefore(element, before);
   else parent.insertBefore(element, before);

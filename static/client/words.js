@@ -1,73 +1,27 @@
-// @ts-check
-/** Puts gaps and metadata into words, like the server's `words.py`. This module uses no DOM. */
-import { grouped, translate } from "./language.js";
+/** Numbers, times, names, gaps and states in words, as the server writes them too. No DOM. */
+import { grouped, plain, setLanguage, translate } from "./row-words.js";
+import { tag, words } from "./words/en.js";
+/** @import { Snapshot } from "./live-board.js" */
+/** @typedef {import("./row-words.js").Table} Table @typedef {import("./row-words.js").Writing} Writing */
 
-export { grouped, momentWords, phrase, setLanguage, translate } from "./language.js";
-export { stateWords } from "./status.js";
+export { metadataWords } from "./metadata.js";
+export { barWidth, gapWords, grouped, nameWords, plain, scaled, setLanguage, shareWords, translate } from "./row-words.js";
 
-const LONGEST_NAME = 80;
-const NAME_START = 50;
-const NAME_END = 29;
-const INVISIBLE = /^[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]*$/u;
-const MOST_MEMBERS = 8;
-const MOST_NAME = 32;
-const MOST_VALUE = 40;
+setLanguage(tag, words);
 
 /**
- * A member as its row shows it: cut in the middle if it is long, and a word for “blank” if it has no visible character.
- *
- * @param {string} key
+ * A time in the viewer's zone: `14:00`, or `21 November 2026, 14:00` if that is not today. The server writes UTC so.
+ * @param {number} time milliseconds since 1970 @param {number} [now] by the clock of the server: `board.now()`
  */
-export function nameWords(key) {
-  if (INVISIBLE.test(key)) return translate("blank");
-  const points = key.length > LONGEST_NAME ? Array.from(key) : [];
-  if (points.length <= LONGEST_NAME) return key;
-  return `${points.slice(0, NAME_START).join("")}…${points.slice(-NAME_END).join("")}`;
+export function momentWords(time, now = Date.now()) {
+  const at = new Date(time);
+  const clock = at.toTimeString().slice(0, 8).replace(/:00$/, "");
+  if (at.toDateString() === new Date(now).toDateString()) return clock;
+  const month = translate("month_names").split(" ")[at.getMonth()];
+  return translate("moment", { year: String(at.getFullYear()), month, day: String(at.getDate()), time: clock });
 }
 
-/**
- * How the numbers of a board are written.
- *
- * @typedef {{grouped: (value: number | null) => string}} Writing
- */
-
-/** @type {Writing} for boards without a unit, decimals or durations */
-export const plain = { grouped };
-
-/**
- * The gap between a record and the record above it. For the first record, the gap to the record below it.
- *
- * @param {{score: number, rank?: number}} record
- * @param {{score: number, rank: number} | undefined} above
- * @param {{score: number} | undefined} below
- * @param {Writing} [writing]
- */
-export function gapWords(record, above, below, writing = plain) {
-  const other = above ?? (record.rank === 1 ? below : undefined);
-  if (!other) return "";
-  const gap = record.score - other.score;
-  if (gap === 0) return translate("tied");
-  return `${gap > 0 ? "+" : "−"}${writing.grouped(Math.abs(gap))}`;
-}
-
-/**
- * The part of all votes that a contestant has.
- *
- * @param {number} votes
- * @param {number | null} total
- */
-export function shareWords(votes, total) {
-  const tenths = total ? scaled(votes, total, 1000) : 0;
-  return `${Math.floor(tenths / 10)}.${tenths % 10}%`;
-}
-
-/**
- * How a member moved since the baseline, as symbols and in words; empty if it has the same rank.
- *
- * @param {number} rank
- * @param {number | undefined} before undefined for a member that the baseline does not have
- * @returns {[string, string]}
- */
+/** Movement in symbols and words. @param {number} rank @param {number | undefined} before @returns {[string, string]} */
 export function moveWords(rank, before) {
   if (before === undefined) return [translate("new").toUpperCase(), translate("new")];
   const n = before - rank;
@@ -76,33 +30,8 @@ export function moveWords(rank, before) {
 }
 
 /**
- * A part of a whole, scaled to a size.
- *
- * @param {number} part
- * @param {number} whole
- * @param {number} size
- */
-export function scaled(part, whole, size) {
-  return Math.floor((size * part) / whole + 0.5);
-}
-
-/**
- * How long the bar of a record is, in percent of the first record's bar, down to a quarter of a percent: about a pixel.
- *
- * @param {number} score
- * @param {number} first
- */
-export function barWidth(score, first) {
-  return first > 0 ? Math.max(0, Math.floor((400 * score) / first)) / 4 : 0;
-}
-
-/**
- * The rank of a member in words, in two parts: the first changes seldom, and is read aloud.
- *
- * @param {number | null} rank null if the member is not on the board
- * @param {number | null} gap points behind the next rank; null for the first, and if it is unknown
- * @param {Writing} [writing]
- * @returns {[string, string]}
+ * The rank of a member, of which the first part is read aloud, and its gap to the next rank, if that is known.
+ * @param {number | null} rank @param {number | null} gap @param {Writing} [writing] @returns {[string, string]}
  */
 export function placeWords(rank, gap, writing = plain) {
   if (rank === null) return [translate("not_ranked"), ""];
@@ -112,25 +41,39 @@ export function placeWords(rank, gap, writing = plain) {
 }
 
 /**
- * The strings and numbers of a metadata object, each as `name: value`, with long ones cut off.
- *
- * @param {Object<string, unknown> | undefined} metadata
- * @returns {string[]}
+ * @typedef {{frozen: boolean, opens?: number, closes: number, finalAt?: number, votes?: boolean}} Kind of a board.
+ *   `opens` and `closes`: when voting begins and ends; `finalAt`: when its result is final; milliseconds since 1970
  */
-export function metadataWords(metadata) {
-  const shown = Object.entries(metadata ?? {})
-    .filter(([, value]) => typeof value === "string" || typeof value === "number")
-    .map(([name, value]) => `${cut(name, MOST_NAME)}: ${cut(String(value), MOST_VALUE)}`);
-  return shown.length <= MOST_MEMBERS ? shown : [...shown.slice(0, MOST_MEMBERS), "…"];
-}
 
 /**
- * Cut by code points, so that none is split.
- *
- * @param {string} text
- * @param {number} most
+ * The state of a board as a word for styles, and as a sentence.
+ * @param {Pick<Snapshot, "state" | "waiting" | "epoch">} snapshot @param {Kind} board @param {number} now
+ * @returns {[string, string]}
  */
-function cut(text, most) {
-  const points = Array.from(text);
-  return points.length <= most ? text : `${points.slice(0, most - 1).join("")}…`;
+export function stateWords({ state, waiting, epoch }, { frozen, opens = -Infinity, closes, finalAt = closes, votes = closes < Infinity }, now) {
+  const { name, reason, since, retryAt } = state;
+  const cause = /** @type {keyof Table} */ (`reason: ${reason}`);
+  const why = !reason || reason === "nothing heard" ? "" : translate(cause) || reason;
+  const aged = (/** @type {string} */ text) => (epoch === null ? text : `${text} · ${translate("rows_of", { time: momentWords(since, now) })}`);
+  switch (name) {
+    case "live":
+      if (frozen) return ["frozen", translate("frozen")];
+      if (finalAt <= now) return ["closed", translate("closed", { time: momentWords(closes, now) })];
+      if (closes <= now) return ["counting", translate("counting")];
+      if (opens > now) return [name, translate("opens", { time: momentWords(opens, now) })];
+      return [name, translate(votes ? "voting_open" : "live")];
+    case "paused":
+      return [name, waiting > 0 ? translate("waiting", { n: waiting }) : translate("paused")];
+    case "stale":
+      return [name, translate(why ? "stale_because" : "stale", { time: momentWords(since, now), reason: why })];
+    case "reconnecting":
+      if (retryAt === undefined) return [name, aged(translate("reconnecting"))];
+      return [name, aged(translate("reconnecting_in", { n: Math.max(1, Math.ceil((retryAt - now) / 1000)) }))];
+    case "ended":
+      return [name, why ? translate("ended_because", { reason: why }) : translate("ended")];
+    case "offline":
+      return [name, aged(translate("offline"))];
+    default:
+      return ["connecting", translate("connecting")];
+  }
 }

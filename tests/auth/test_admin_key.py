@@ -15,15 +15,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from live import serve
-from live.auth.admin_key import provide_admin_key
+from live.auth.keys import provide_admin_key
 from live.domain.producer import Scope
 from live.errors import SetupError
-from live.settings import Settings, as_environment
+from live.process import serve
+from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.settings import fresh_settings
+from tests.harness.settings import as_environment, fresh_settings
 
 KEY = re.compile(r"^    (admin\.\S+)$", re.MULTILINE)
 
@@ -130,7 +130,7 @@ def test_printing_the_key_into_a_log_is_caught(settings: Settings, capsys: pytes
 async def test_the_key_is_created_once(settings: Settings) -> None:
     """A revoked key is not created again. A store that has lost the key receives the same key again."""
     store = connect(settings.store, settings)
-    producers = ProducerStore(store, settings.key_prefix)
+    producers = ProducerStore(store)
     key = await provide_admin_key(settings)
     assert key is not None
     assert await provide_admin_key(settings) == key
@@ -151,7 +151,7 @@ async def test_the_key_is_created_once(settings: Settings) -> None:
 async def test_no_key_is_created_if_any_exists(settings: Settings) -> None:
     """The store already has a key with the id `admin`, which may belong to another data directory."""
     store = connect(settings.store, settings)
-    producers = ProducerStore(store, settings.key_prefix)
+    producers = ProducerStore(store)
     await producers.add("admin", Scope(verbs=("admin",)))
     assert await provide_admin_key(settings) is None
     assert not settings.data_dir.exists()

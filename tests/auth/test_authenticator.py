@@ -13,7 +13,7 @@ from live.auth.authenticator import Authenticator, matches
 from live.domain.producer import MOST_SECRETS, NO_DIGESTS, Principal, Scope, digest_of, with_secret
 from live.domain.reader import BoardScope
 from live.errors import ProblemError, StoreUnavailableError
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore, refused_name
 from tests.harness.settings import fresh_settings, make_client
@@ -30,7 +30,7 @@ class Authenticators:
 
     def __init__(self, settings: Settings, authenticators: int) -> None:
         self.client = connect(settings.store, settings)
-        self.producers = ProducerStore(self.client, settings.key_prefix)
+        self.producers = ProducerStore(self.client)
         self.authenticators = [Authenticator(self.client, settings) for _ in range(authenticators)]
 
     async def key(self, producer: str = "shop", **scope: Any) -> bytes:
@@ -186,7 +186,7 @@ async def test_old_data_admits_nobody_while_the_store_is_frozen(own_store: Store
     One line is logged.
     """
     deadline = 6.0
-    async with running(own_store.url, write_deadline=Duration(deadline)) as made:
+    async with running(own_store.url, write_deadline=deadline) as made:
         (authenticator,) = made.authenticators
         header = await made.key()
         await authenticator.open()
@@ -316,10 +316,9 @@ async def test_uses_that_can_not_be_noted_are_noted_later(valkey_url: str, monke
                 return await client.call(used, "HGET", used, refused_name(name))
 
             assert await eventually(lambda: count_of("other")) == b"1"
-            uses = authenticator._uses
 
             async def is_left() -> bool:
-                return (uses.digests, uses.refused) == (set(), {"shop": 2})
+                return tuple(authenticator._uses) == (set(), {"shop": 2})
 
             await eventually(is_left)
             await client.call(used, "HDEL", used, refused_name("shop"))

@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from live.auth import token_keys
-from live.auth.token_keys import KeySet
-from live.auth.tokens import Tokens, make_tokens
+from live.auth import tokens as token_module
+from live.auth.tokens import KeySet, Tokens, make_tokens
 from live.domain.reader import NO_BOARDS
 from live.errors import TOKEN_EXPIRED, SetupError
-from live.settings import Instant, Settings, TokenKeys, TokenSecret, as_environment, load_settings
+from live.settings import Settings, TokenSecret, load_settings
 from tests.harness.certificate import make_certificate
+from tests.harness.settings import as_environment
 from tests.harness.tasks import stop
 from tests.harness.tokens import SECRET, make_token
 from tests.harness.waiting import eventually
@@ -46,11 +46,11 @@ def public(kid: str, **more: str) -> dict[str, Any]:
     return {**found, "kid": kid, **more}
 
 
-def key_set(folder: Path, *keys: Mapping[str, Any]) -> TokenKeys:
+def key_set(folder: Path, *keys: Mapping[str, Any]) -> str:
     """A file with a key set."""
     path = folder / "keys.json"
     path.write_text(json.dumps({"keys": keys or [public(kid) for kid in KEYS]}))
-    return TokenKeys(path)
+    return str(path)
 
 
 def tokens_of(**changes: Any) -> Tokens:
@@ -168,7 +168,7 @@ def check_mistakes(folder: Path) -> None:
         "secret": tokens_of(),
         "keys": tokens_of(token_secret=TokenSecret(), token_jwks=key_set(folder)),
         "issuer": tokens_of(token_issuer=ISSUER),
-        "since": tokens_of(tokens_since=Instant(time.time() - 60)),
+        "since": tokens_of(tokens_since=int(time.time() - 60)),
     }
     taken = [mistake for mistake, name, token in mistakes() if not fault(checkers[name], token)]
     assert taken == []
@@ -184,7 +184,7 @@ async def test_mistakes_of_libraries_are_not_ours(tmp_path: Path) -> None:
 
 async def test_good_tokens_open_their_boards(tmp_path: Path) -> None:
     """Tokens are signed with a secret, or with each kind of key. Each token has one reader, cached by its digest."""
-    tokens = tokens_of(token_issuer=ISSUER, tokens_since=Instant(time.time() - 60))
+    tokens = tokens_of(token_issuer=ISSUER, tokens_since=int(time.time() - 60))
     token = make_token("staff", "acme-*", key="ann", iss=ISSUER, iat=int(time.time()) + 5, nbf=time.time()).encode()
     reader = tokens.reader(token)
     assert [board in reader.opens for board in ("staff", "acme-june", "acme", "other")] == [True, True, False, False]
@@ -233,7 +233,7 @@ async def test_no_odd_claim_is_an_error() -> None:
     votes = GOOD | {"likes": ["staff"], "sub": "me"}
     tokens = [signed(HS256, votes | {name: value}) for name in _CLAIMS for value in _ODD]
     tokens += [signed(HS256 | {name: value}, GOOD) for name in _FIELDS for value in _ODD]
-    for checker in (tokens_of(), tokens_of(token_issuer=ISSUER), tokens_of(tokens_since=Instant(1.0))):
+    for checker in (tokens_of(), tokens_of(token_issuer=ISSUER), tokens_of(tokens_since=1)):
         for token in tokens:
             checker.reader(token.encode()).fault.encode()
 
@@ -254,7 +254,7 @@ async def test_a_token_ends_with_its_second() -> None:
 
 async def test_a_key_that_leaves_the_set_ends_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token ends when the file no longer has its key. Data that is no key set leaves the last keys valid."""
-    monkeypatch.setattr(token_keys, "_FILE_PAUSE", 0.01)
+    monkeypatch.setattr(token_module, "_FILE_PAUSE", 0.01)
     place = key_set(tmp_path)
     tokens = tokens_of(token_secret=TokenSecret(), token_jwks=place)
     kept = tokens.reader(jwt.encode(GOOD, EC, "ES256", {"kid": "e"}).encode())
@@ -285,20 +285,20 @@ async def serve_keys(
     answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> tuple[asyncio.Server, TokenKeys]:
+) -> tuple[asyncio.Server, str]:
     """Start a server whose certificate this process trusts. Return the address of its key set too."""
     certificate = make_certificate(folder)
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate.path, certificate.key)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=own)
-    return server, TokenKeys(f"https://localhost:{server.sockets[0].getsockname()[1]}/keys")
+    return server, f"https://localhost:{server.sockets[0].getsockname()[1]}/keys"
 
 
 async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the request fails, is redirected or returns too much, the last keys stay valid."""
     for name in ("_PAUSE", "_LEAST_PAUSE"):
-        monkeypatch.setattr(token_keys, name, 0.05)
+        monkeypatch.setattr(token_module, name, 0.05)
     first, second = (json.dumps({"keys": [public(kid)]}).encode() for kid in ("e", "d"))
     answers = [(200, first), (500, second), (302, second), (200, second + b" " * (1 << 20)), (200, b"{")]
     asked = 0
@@ -341,7 +341,7 @@ async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest
 
 async def test_a_slow_key_set_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that sends a byte now and then doesn't hold the thread."""
-    monkeypatch.setattr(token_keys, "_DEADLINE", 0.3)
+    monkeypatch.setattr(token_module, "_DEADLINE", 0.3)
     left = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -387,7 +387,8 @@ def test_key_sets_hold_public_keys_for_signatures(tmp_path: Path) -> None:
 
 async def test_a_key_set_that_was_never_read_is_not_sure() -> None:
     """Until the keys have been read, a refused client is told to try again."""
-    reader = tokens_of(token_secret=TokenSecret(), token_jwks=TokenKeys("https://127.0.0.1:1/")).reader(b"e30.e30.e30")
+    unread = "https://127.0.0.1:1/"
+    reader = tokens_of(token_secret=TokenSecret(), token_jwks=unread).reader(b"e30.e30.e30")
     assert not reader.is_sure
 
 
@@ -400,8 +401,8 @@ def test_settings_of_tokens_are_checked(tmp_path: Path) -> None:
         with pytest.raises(SetupError) as caught:
             load_settings({name: value})
         assert name != "LIVE_TOKEN_SECRET" or value not in str(caught.value)
-    given_both = {"token_secret": TokenSecret(SECRET), "token_jwks": key_set(tmp_path)}
-    for wrong in (given_both, {"token_jwks": TokenKeys(tmp_path / "missing")}):
+    given_both: dict[str, Any] = {"token_secret": TokenSecret(SECRET), "token_jwks": key_set(tmp_path)}
+    for wrong in (given_both, {"token_jwks": str(tmp_path / "missing")}):
         with pytest.raises(SetupError, match="LIVE_TOKEN_JWKS"):
             make_tokens(Settings(**wrong))
     settings = load_settings({"LIVE_TOKEN_SECRET": SECRET, "LIVE_TOKENS_SINCE": "2026-11-24T12:00:00Z"})

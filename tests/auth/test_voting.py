@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from live.auth.rate_limiter import RateLimiter
-from live.auth.voting import Voting
+from live.auth.rates import RateLimiter
+from live.auth.visitors import Voting
 from live.domain.reader import BoardScope, Reader
 from live.errors import ProblemError
 from live.store.connection.client import connect
@@ -35,7 +35,7 @@ def voter(name: str, signer: str) -> Reader:
 
 async def test_a_rate_that_refuses_is_logged_once_a_minute(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line names the setting."""
-    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 1)
+    monkeypatch.setattr("live.auth.visitors.LIKE_BURST", 1)
     settings = fresh_settings(valkey_url, like_rate=1)
     client, now = connect(valkey_url, settings), 0.0
     limiter = RateLimiter(client, settings)
@@ -53,7 +53,7 @@ async def test_a_rate_that_refuses_is_logged_once_a_minute(valkey_url: str, monk
 
 async def test_each_voter_of_each_signer_has_a_rate(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same `sub` may mean different people in tokens of different signers."""
-    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 1)
+    monkeypatch.setattr("live.auth.visitors.LIKE_BURST", 1)
     settings = fresh_settings(valkey_url, like_rate=1)
     client = connect(valkey_url, settings)
     limiter = RateLimiter(client, settings)

@@ -1,22 +1,24 @@
-"""`BoardAdmin`: it finishes incomplete changes, brings back no deleted board, and never changes boards of a file."""
+"""`BoardAdmin`: it finishes incomplete changes, brings back no deleted board, and applies a boards file as a whole."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
 from live.boards import admin
-from live.boards.admin import ABANDONED, BoardAdmin
-from live.boards.definition import read_board
-from live.domain.board import Board, Boards
+from live.boards.admin import ABANDONED, BoardAdmin, Ruling
+from live.boards.definitions import read_board
+from live.domain.board import Boards
 from live.domain.event import make_entry
+from live.domain.limits import PrefixLimits
 from live.domain.producer import Principal
 from live.domain.reader import BoardScope
-from live.errors import EpochLostError, ProblemError
+from live.errors import EpochLostError, ProblemError, SetupError
 from live.settings import Settings
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
@@ -26,10 +28,14 @@ from live.store.connection.client import Store, connect, required
 from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.definitions import Definition
 from tests.harness.boards import rolling_board
-from tests.harness.server import run_server
+from tests.harness.journaled import journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.scripts import connected
+from tests.harness.server import define, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
+from tests.maintenance.test_rules import board_of, rule
 
 KISS: Final[dict[str, Any]] = {"types": ["kiss"], "window": "forever"}
 
@@ -40,13 +46,13 @@ class Bench:
     def __init__(self, client: Store, settings: Settings) -> None:
         self.client = client
         self.settings = settings
-        self.board_admin = BoardAdmin(client, settings, Boards([rolling_board()]))
+        self.board_admin = BoardAdmin(client, settings)
         self.keys = Keys(settings.key_prefix, "b")
 
     async def define(self, definition: Definition) -> None:
         """Leave a definition behind, as a process that dies in the middle of a change does."""
         found = await self.board_admin.definitions.load()
-        assert await self.board_admin.definitions.keep(found.version, "b", definition, None)
+        assert await self.board_admin.definitions.keep(found.version, {"b": definition})
 
     async def definition(self) -> Definition | None:
         return (await self.board_admin.definitions.load()).boards.get("b")
@@ -72,6 +78,7 @@ class Bench:
 async def bench(store: str) -> AsyncIterator[Bench]:
     """A board admin with its own key prefix."""
     settings = fresh_settings(store)
+    await define(settings, [rolling_board()])
     client = connect(store, settings)
     try:
         yield Bench(client, settings)
@@ -109,7 +116,7 @@ async def test_the_journal_of_a_new_board_begins_with_the_board(any_store: str) 
     settings = fresh_settings(any_store, journal="sqlite")
     client = connect(any_store, settings)
     try:
-        await BoardAdmin(client, settings, Boards([rolling_board()])).put("b", KISS, "ann")
+        await BoardAdmin(client, settings).put("b", KISS, "ann")
         keys = Keys(settings.key_prefix, "b")
         epoch = (await client.call(keys.meta, "HGET", keys.meta, "epoch")).decode()
         ((first,),) = required(await read_entries(client, [(keys, epoch, "0-0")]))
@@ -125,7 +132,7 @@ async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
             *(made.board_admin.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8))
         )
         assert sorted(outcomes) == [False] * 7 + [True]
-        entries = await AuditTrail(made.client, made.settings.key_prefix).last(100)
+        entries = await AuditTrail(made.client).last(100)
         assert [entry.what for entry in entries] == ["changed"] * 7 + ["created"]
         definition = await made.definition()
         assert definition is not None
@@ -175,7 +182,7 @@ async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
         assert definition is not None
         assert definition.epoch != abandoned.epoch
         await made.board_admin.finish("b", abandoned)
-        assert await create(made.client, made.keys, board, abandoned.epoch) == (definition.epoch, True)
+        assert await create(made.client, made.keys, board, abandoned.epoch) == definition.epoch
         await (await made.ledger()).state.open()
 
 
@@ -207,13 +214,13 @@ async def test_a_server_finishes_abandoned_deletions(any_store: str) -> None:
         held = await made.definition()
         assert held is not None
         await made.define(msgspec.structs.replace(held, state="leaving"))
-        await made.board_admin.finish_deletions()
+        await made.board_admin.finish_abandoned()
         assert await made.definition() is not None
         await made.define(msgspec.structs.replace(held, state="leaving", since=held.since - ABANDONED - 1))
         async with run_server(made.settings, [rolling_board()]):
             await eventually(partial(is_gone, made))
         assert await made.owned() == []
-        assert [*(await made.board_admin.definitions.load()).boards] == ["other"]
+        assert [*(await made.board_admin.definitions.load()).boards] == ["posts", "other"]
 
 
 async def test_a_loss_does_not_end_the_look_for_deletions(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,22 +249,6 @@ async def is_gone(made: Bench) -> bool:
     return await made.definition() is None
 
 
-async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
-    """A board of this server's file can't be changed. Neither can a board that only another server's file has."""
-    async with bench(any_store) as made:
-        for work in (
-            made.board_admin.put("posts", KISS, "ann"),
-            made.board_admin.patch("posts", {}, "ann"),
-            made.board_admin.delete("posts", "ann"),
-        ):
-            assert (await made.refused(work))[0] == "board_in_file"
-        other = Ledger(made.client, Board(id="b", title="b"), made.settings)
-        await other.state.open()
-        assert (await made.refused(made.board_admin.put("b", KISS, "ann")))[0] == "board_in_file"
-        assert await made.definition() is None
-        await other.writer.add([make_entry("a")])
-
-
 async def test_a_part_of_a_union_may_be_deleted(any_store: str) -> None:
     """The part must exist when the union is created. Later, the part can be deleted while the union exists."""
     async with bench(any_store) as made:
@@ -280,7 +271,7 @@ async def test_the_audit_log_contains_every_change(any_store: str) -> None:
         await made.board_admin.patch("b", {"frozen": True}, "cat")
         await made.board_admin.patch("b", {"frozen": None}, "cat")
         await made.board_admin.delete("b", "dan")
-        entries = await AuditTrail(made.client, made.settings.key_prefix).last(10)
+        entries = await AuditTrail(made.client).last(10)
         actions = [(entry.who, entry.what, entry.board) for entry in reversed(entries)]
         assert actions == [
             ("ann", "created", "b"), ("bob", "changed", "b"), ("cat", "frozen", "b"), ("cat", "thawed", "b"),
@@ -289,19 +280,19 @@ async def test_the_audit_log_contains_every_change(any_store: str) -> None:
         assert entries[2].after == {**KISS, "title": "B", "frozen": True}
         now = (await made.board_admin.definitions.load()).now * 1000
         assert all(now - 60_000 < entry.at < now + 2000 for entry in entries)
-        assert len(await AuditTrail(made.client, made.settings.key_prefix).last(2)) == 2
+        assert len(await AuditTrail(made.client).last(2)) == 2
 
 
 async def test_the_number_of_boards_is_limited(any_store: str) -> None:
-    """Boards of the file count. Concurrent creators can't exceed the limit, and deleting a board makes room."""
+    """Concurrent creators can't exceed the limit, and deleting a board makes room."""
     async with bench(any_store) as made:
         settings = msgspec.structs.replace(made.settings, max_boards=4)
-        admins = [BoardAdmin(made.client, settings, Boards([rolling_board()])) for _ in range(2)]
+        admins = [BoardAdmin(made.client, settings) for _ in range(2)]
         puts = [admins[number % 2].put(f"b{number}", KISS, "ann") for number in range(8)]
         outcomes = await asyncio.gather(*puts, return_exceptions=True)
         refused = [outcome.code for outcome in outcomes if isinstance(outcome, ProblemError)]
         assert (outcomes.count(True), refused) == (3, ["too_many_boards"] * 5)
-        kept = sorted((await made.board_admin.definitions.load()).boards)
+        kept = sorted((await made.board_admin.definitions.load()).boards.keys() - {"posts"})
         assert len(kept) == 3
         assert not await admins[0].put(kept[0], {**KISS, "title": "Changed"}, "ann")
         await admins[0].delete(kept[0], "ann")
@@ -346,3 +337,79 @@ async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> No
 
         assert await refusal("secret-1") == await refusal("secret-2")
         assert "secret-1" not in (await refusal("secret-2"))[1]
+
+
+async def test_the_plan_of_a_file_names_prefixes_whose_limits_change(any_store: str) -> None:
+    """The limits of a prefix are new, changed or gone."""
+    async with bench(any_store) as made:
+        for limits, changed in (
+            ([PrefixLimits(prefix="a-", boards=2), PrefixLimits(prefix="b-", rate=5)], ["a-*", "b-*"]),
+            ([PrefixLimits(prefix="b-", rate=6), PrefixLimits(prefix="a-", boards=2)], ["b-*"]),
+            ([PrefixLimits(prefix="b-", rate=6)], ["a-*"]),
+        ):
+            plan = await made.board_admin.apply(Boards([rolling_board()], limits=limits))
+            assert plan.limits == changed
+
+
+async def leave_a_change(store: str, folder: Path, when: str) -> None:
+    """Cancel a change of rules before or after it has replaced the contents: its definition says at once which."""
+    async with journaled(store, folder, board_of({"ties": "first"})) as board:
+        admin, reached = BoardAdmin(board.client, board.settings), asyncio.Event()
+        await board.drainer()
+        await board.like("a", "b")
+
+        async def swap(ruling: Ruling) -> None:
+            if when == "after":
+                await rule(board, ruling.new)
+            reached.set()
+            await asyncio.Event().wait()
+
+        change = asyncio.create_task(admin.rule("posts", {"ties": "last"}, "ann", None, swap))
+        await reached.wait()
+        change.cancel()
+        await admin.aclose()
+        held = await admin.defined("posts")
+        assert held is not None
+        assert (held.next, held.swap) == (None, "")
+        assert read_board("posts", held.choices).ties == ("last" if when == "after" else "first")
+        if when == "after":
+            await change
+            return
+        with pytest.raises(ProblemError, match="the server stops: send the same request again") as problem:
+            await change
+        assert problem.value.code == "outcome_unknown"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_change_of_rules_that_is_cancelled_ends_at_once(valkey_url: str, tmp_path: Path, when: str) -> None:
+    """Otherwise, other changes of the board would be refused for minutes, also after a restart."""
+    await leave_a_change(valkey_url, tmp_path, when)
+
+
+@pytest.mark.mutant
+async def test_a_change_of_rules_that_nobody_ends_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant leaves it in the definition."""
+
+    async def leave(*_: object) -> bool:
+        return False
+
+    with must_be_caught("a cancelled change goes on"), replaced(BoardAdmin, "_settle", leave):
+        await leave_a_change(valkey_url, tmp_path, "before")
+
+
+async def test_a_file_that_does_not_change_a_board_is_applied_while_its_rules_change(valkey_url: str) -> None:
+    """A server that was killed during the change starts again at once. The file names the old or the new choices."""
+    old, new, other = (board_of({"ties": ties}) for ties in ("first", "last", "key"))
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    await define(settings, [old])
+    async with connected(valkey_url, settings) as client:
+        admin = BoardAdmin(client, settings)
+        found = await admin.definitions.load()
+        held = msgspec.structs.replace(found.boards["posts"], next=new.definition, swap="0123abcd", since=found.now)
+        assert await admin.definitions.keep(found.version, {"posts": held})
+        for named in (old, new):
+            plan = await admin.apply(Boards([named]))
+            assert (plan.changed, plan.unchanged) == ({}, 1)
+        with pytest.raises(SetupError, match="'posts': its rules are being changed: try again later"):
+            await admin.apply(Boards([other]))
+        assert await admin.defined("posts") == held

@@ -273,7 +273,7 @@ async def test_a_process_that_hangs_delays_a_change_only_for_a_moment(any_store:
     """The hanging process reports nothing, so the response soon stops waiting for it."""
     settings = fresh_settings(any_store, anonymous_admin=True)
     client = connect_store(any_store, settings)
-    hanging = Processes(client, settings.key_prefix)
+    hanging = Processes(client)
     await hanging.all_run("1")
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=180) as http:
         made = await http.put("/v1/boards/made", json={"types": ["kiss"]})

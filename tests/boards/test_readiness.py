@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from live.boards.readiness import Faults, Readiness
-from live.settings import Duration
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
@@ -124,7 +123,7 @@ async def test_a_server_that_is_not_ready_says_why(own_store: StoreProcess, tmp_
 
 async def test_a_store_that_is_frozen_is_named(own_store: StoreProcess) -> None:
     """The server waits `store_timeout` for the store. When the store runs again, the server is ready again."""
-    async with serving(fresh_settings(own_store.url, store_timeout=Duration(0.3)), rolling_board()) as client:
+    async with serving(fresh_settings(own_store.url, store_timeout=0.3), rolling_board()) as client:
         await until_ready(client)
         with own_store.frozen():
             await not_ready(client, "the store does not answer")
@@ -148,7 +147,7 @@ async def test_a_failure_of_the_server_is_a_reason(valkey_url: str) -> None:
 
 async def test_a_server_that_stops_is_not_ready(own_store: StoreProcess, tmp_path: Path) -> None:
     """While the server stops, it still answers `/readyz` with "not ready", so a load balancer sends nothing more."""
-    settings = fresh_settings(own_store.url, store_timeout=Duration(20))
+    settings = fresh_settings(own_store.url, store_timeout=20)
     process = ServerProcess(settings, tmp_path)
     process.start()
     assert process.process is not None

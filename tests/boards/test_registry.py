@@ -16,14 +16,15 @@ from live.domain.reader import SERVER
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.definitions import Definition
 from live.store.registry.presence import Presence
-from live.system.ledger import ClientLedger
+from live.system.resources import Resources
 from tests.harness.boards import rolling_board
 from tests.harness.pulling import ChannelEndedError, PullViewer, pulling
+from tests.harness.server import define
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
@@ -36,16 +37,14 @@ class Process:
     """The boards of a process. `updates` has the ids of the boards that the registry published to the intake."""
 
     def __init__(self, settings: Settings) -> None:
-        in_file = Boards([rolling_board()])
         self.client = connect(settings.store, settings)
         self.hub = Hub(
             self.client,
-            (),
             settings,
-            Presence(self.client, settings.key_prefix),
-            ClientLedger(settings, lambda _: False),
+            Presence(self.client),
+            Resources(settings),
         )
-        self.board_admin = BoardAdmin(self.client, settings, in_file)
+        self.board_admin = BoardAdmin(self.client, settings)
         self.registry = BoardRegistry(self.client, settings, self.hub, self.board_admin)
         self.updates: list[list[str]] = []
         self.registry.publish = self.publish
@@ -66,8 +65,11 @@ class Process:
 
 @asynccontextmanager
 async def process(settings: Settings) -> AsyncIterator[Process]:
-    """A process that runs while in the context."""
+    """A process that runs while in the context. Before it begins, the board `posts` is defined."""
+    await define(settings, [rolling_board()])
     made = Process(settings)
+    await made.registry.refresh()
+    made.updates.clear()
     tasks = [asyncio.create_task(made.registry.run()), asyncio.create_task(made.hub.run())]
     try:
         yield made
@@ -132,9 +134,9 @@ async def test_a_lost_board_is_not_a_deleted_one(any_store: str) -> None:
 
 async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
     """A board is deleted and created again between two reads of definitions. Its channel goes on with the new board."""
-    settings = fresh_settings(any_store, conflation_interval=Duration(0.01))
+    settings = fresh_settings(any_store, conflation_interval=0.01)
     async with process(settings) as made:
-        other = BoardAdmin(made.client, settings, Boards([rolling_board()]))
+        other = BoardAdmin(made.client, settings)
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()
         old = made.ledger("b")
@@ -183,7 +185,7 @@ async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
             async with made.registry._refreshing:
                 for name, definition in strange.items():
                     version = await made.board_admin.definitions.version()
-                    assert await made.board_admin.definitions.keep(version, name, definition, None)
+                    assert await made.board_admin.definitions.keep(version, {name: definition})
             await made.registry.refresh()
             await made.registry.refresh()
         skipped = [line["board"] for line in logs if line["event"] == "can't run a board that is defined"]
@@ -195,22 +197,6 @@ async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
             await made.ledger("lifeless").reader.read(1)
 
 
-async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
-    """A run-time board with the same id does not run, which is logged once."""
-    settings = fresh_settings(any_store)
-    async with process(settings) as made:
-        held = made.ledger("posts")
-        with capture_logs() as logs:
-            async with made.registry._refreshing:
-                version = await made.board_admin.definitions.version()
-                definition = Definition(epoch="1", choices=KISS)
-                assert await made.board_admin.definitions.keep(version, "posts", definition, None)
-            await made.registry.refresh()
-            await made.registry.refresh()
-        assert [line["board"] for line in logs if "ignoring a run-time board" in line["event"]] == ["posts"]
-        assert made.ledger("posts") is held
-
-
 async def test_an_unfinished_change_is_finished(any_store: str) -> None:
     """A process wrote that a board is frozen, and died before it told the store.
 
@@ -220,7 +206,7 @@ async def test_an_unfinished_change_is_finished(any_store: str) -> None:
         await made.board_admin.put("b", KISS, "ann")
         found = await made.board_admin.definitions.load()
         frozen = Definition(epoch=found.boards["b"].epoch, choices={**KISS, "frozen": True}, revision=2)
-        assert await made.board_admin.definitions.keep(found.version, "b", frozen, None)
+        assert await made.board_admin.definitions.keep(found.version, {"b": frozen})
         await made.registry.refresh()
         assert (await made.registry.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
 
@@ -228,7 +214,7 @@ async def test_an_unfinished_change_is_finished(any_store: str) -> None:
 @pytest.mark.slow
 async def test_an_unavailable_store_changes_nothing(own_store: StoreProcess) -> None:
     """The process keeps its boards as they are, and applies changes when the store is back."""
-    async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:
+    async with process(fresh_settings(own_store.url, store_timeout=0.3)) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()
         with capture_logs() as logs:

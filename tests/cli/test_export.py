@@ -16,13 +16,14 @@ import typer
 
 import live.cli.export
 import live.domain.csv_table
-from live.cli.export import export, output_file, table
+from live.cli.export import FORMATS, export, output_file
 from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.domain.item import Item
 from live.errors import SetupError
 from live.journal.log.definitions import DefinitionLog
 from live.maintenance.export import Column
+from live.maintenance.void import Criteria, Voiding
 from live.store.board.keys import SystemKeys
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -60,7 +61,7 @@ class Exports:
     async def drain(self) -> None:
         drainer = await self.board.drainer()
         await drainer.sweep()
-        await DefinitionLog(self.board.client, self.board.settings.key_prefix, drainer.database).follow()
+        await DefinitionLog(self.board.client, drainer.database).follow()
 
     async def rows(self, form: str = "ndjson", **flags: Any) -> Any:
         """The rows of an export."""
@@ -69,8 +70,7 @@ class Exports:
             "as_of": None, "period": None, "events": False, "since": None, "until": None, "as_json": False, **flags,
         }  # fmt: skip
         await asyncio.to_thread(
-            export, name=self.board.board.id, form=form, output=str(path), boards=self.folder / "boards.toml",
-            data_dir=self.folder, **choices,
+            export, name=self.board.board.id, form=form, output=str(path), data_dir=self.folder, **choices
         )  # fmt: skip
         match form:
             case "csv":
@@ -81,8 +81,7 @@ class Exports:
 
 
 def exports(store: str, folder: Path, board: str = "posts") -> Any:
-    """A board of the boards file with a journal."""
-    (folder / "boards.toml").write_text(BOARDS, encoding="utf-8")
+    """One of the boards with a journal."""
     (found,) = (one for one in parse_boards(BOARDS) if one.id == board)
     return journaled(store, folder, found)
 
@@ -163,6 +162,22 @@ async def test_events_add_up_to_the_scores(valkey_url: str, tmp_path: Path, monk
         assert [row["time"] for row in table_of] == [datetime.fromisoformat(row["time"]) for row in rows]
 
 
+async def test_events_that_were_taken_back_are_not_exported(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The amounts add up to the scores that are left."""
+    async with exports(valkey_url, tmp_path) as board:
+        found = Exports(board, tmp_path, monkeypatch)
+        await board.ledger.writer.add([make_entry("a", 5), make_entry("b", 1)], [("ann", 1), ("bob", 1)])
+        await board.ledger.writer.add([make_entry("a", 2)], [("bob", 1)])
+        await found.drain()
+        voiding = Voiding(board.client, board.settings, board.databases[0], lambda *_: None)
+        await voiding.void(Criteria(producer="ann"), "posts", dry=False)
+        await found.drain()
+        rows = await found.rows(events=True)
+        assert [(row["key"], row["amount"]) for row in rows] == [("b", 1), ("a", 2)]
+
+
 async def test_events_of_a_sliding_window_have_their_own_times(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +238,7 @@ def test_contradictory_flags_are_refused(flags: dict[str, Any], tmp_path: Path) 
     (tmp_path / "journal-live.db").touch()
     choices = {
         "as_of": None, "period": None, "events": False, "since": None, "until": None, "form": "csv",
-        "output": str(tmp_path / "x"), "as_json": False, "boards": None, "data_dir": tmp_path, **flags,
+        "output": str(tmp_path / "x"), "as_json": False, "data_dir": tmp_path, **flags,
     }  # fmt: skip
     with pytest.raises(typer.Exit) as ended:
         export(name="posts", **choices)
@@ -237,7 +252,7 @@ def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
     path.write_text("old", encoding="utf-8")
 
     def interrupted() -> None:
-        with output_file(str(path)) as file, table("csv", file, [Column("key", "text")]) as write:
+        with output_file(str(path)) as file, FORMATS["csv"](file, [Column("key", "text")]) as write:
             write([("a",)])
             raise KeyboardInterrupt
 
@@ -250,5 +265,5 @@ def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
 def test_without_the_extra_parquet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the extra to install."""
     monkeypatch.setattr(live.cli.export, "find_spec", lambda _: None)
-    with pytest.raises(SetupError, match=r"live-board\[parquet\]"), table("parquet", io.BytesIO(), []):
+    with pytest.raises(SetupError, match=r"live-board\[parquet\]"), FORMATS["parquet"](io.BytesIO(), []):
         pass

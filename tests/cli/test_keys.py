@@ -19,10 +19,10 @@ from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.producers import ProducerStore
-from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.boards import rolling_board
 from tests.harness.commands import BARE, run_command
 from tests.harness.forked import run_live
-from tests.harness.server import ServerProcess
+from tests.harness.server import ServerProcess, define
 from tests.harness.settings import fresh_settings, make_client
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,7 @@ class Commands:
         async def load() -> dict[str, StoredProducer]:
             client = connect(self.settings.store, self.settings)
             try:
-                return dict((await ProducerStore(client, self.settings.key_prefix).load()).records)
+                return dict((await ProducerStore(client).load()).records)
             finally:
                 await client.aclose()
 
@@ -128,7 +128,7 @@ def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
     """Neither the text nor the JSON has secrets or digests. Both have the fingerprints of API keys."""
     first = commands.json("add", "shop")
     key = first["key"]
-    commands.output_of("add", "other", "--board", "posts", "--rate", "1000")
+    commands.output_of("add", "other", "--board", "posts", "--any-board", "--rate", "1000")
     commands.output_of("revoke", "other")
     secret = key.partition(".")[2]
     digest = digest_of(secret.encode())
@@ -184,25 +184,15 @@ def test_errors_are_one_line(commands: Commands, arguments: list[str], line: str
     assert commands.records() == {}
 
 
-def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
+def test_an_unknown_board_is_refused(commands: Commands) -> None:
     """The message suggests a similar board, or lists the known boards. `--any-board` permits an unknown board."""
-    (folder / "boards.toml").write_text('[[board]]\nid = "songs"\n')
+    asyncio.run(define(commands.settings, [rolling_board(board="posts"), rolling_board(board="songs")]))
     assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--board", "postss")
-    commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
     printed = commands.refused("add", "shop", "--board", "songs,nope")
-    assert "--board: there is no board `nope`; there are: songs. For a board that you create later" in printed
+    assert "--board: there is no board `nope`; there are: posts, songs. For a board that you create later" in printed
     assert commands.records() == {}
     assert commands.json("add", "shop", "--board", "nope", "--any-board")["boards"] == ["nope"]
-    commands.output_of("add", "shop", "--board", "songs")
-
-    async def open_board() -> None:
-        async with open_ledger(
-            commands.settings.store, rolling_board(board="news"), key_prefix=commands.settings.key_prefix
-        ) as ledger:
-            await ledger.state.open()
-
-    asyncio.run(open_board())
-    commands.output_of("add", "news", "--board", "news,songs")
+    commands.output_of("add", "shop", "--board", "posts,songs")
     commands.output_of("add", "all", "--board", "*")
 
 

@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 from websockets.sync.client import connect
 
 from live import __version__
+from live.cli.context import words_of
 from live.cli.main import COMMANDS, app
-from live.cli.terminal import words_of
-from live.serve import _address, bound_socket
+from live.process.serve import _address, bound_socket
 from live.settings import Settings
 from live.system.version import commit
 from tests.harness.commands import BARE, run_command
@@ -97,7 +97,7 @@ def warnings(server: ServerProcess) -> list[str]:
     return [line["event"] for line in lines if line["level"] == "warning"]
 
 
-@pytest.mark.parametrize("command", ["serve", "send", "load", "audit"])
+@pytest.mark.parametrize("command", ["serve", "send", "load", "check"])
 def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
     """Every flag has a description."""
     ended = run_command(command, "--help", COLUMNS="100")
@@ -111,7 +111,7 @@ def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
 
 def test_help_is_broken_where_the_terminal_ends() -> None:
     """Help breaks lines where the terminal ends, and not where the code does. Commands in groups are tried too."""
-    for words in (("rebuild",), ("load",), ("journal",), ("keys", "add")):
+    for words in (("recover",), ("load",), ("journal",), ("keys", "add")):
         lines = run_command(*words, "--help", COLUMNS="80").stdout.partition("Options")[0].splitlines()
         for line, following in pairwise(line.strip() for line in lines):
             if line and following and "Usage" not in line:
@@ -152,7 +152,7 @@ def test_options_that_list_things_may_be_repeated_and_others_not() -> None:
                 refused_twice += 1
     assert lists == {
         ("add", "--board"), ("add", "--verbs"), ("add", "--types"), ("token", "--board"), ("token", "--likes"),
-        ("journal", "--board"), ("erase", "--board"), ("reconcile", "--board"), ("load", "--slo"),
+        ("journal", "--board"), ("erase", "--board"), ("check", "--board"), ("load", "--slo"),
     }  # fmt: skip
     assert refused_twice > 60
     assert words_of(["a,b", " c ,a"]) == ("a", "b", "c")
@@ -183,7 +183,7 @@ def test_common_options_may_come_before_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "wanted"),
-    [("live b", {"boards", "backup"}), ("live keys ", {"add", "list", "revoke"}), ("live audit --r", {"--repair"})],
+    [("live b", {"boards", "backup"}), ("live keys ", {"add", "list", "revoke"}), ("live check --r", {"--repair"})],
 )
 def test_a_shell_completes_commands_and_options(typed: str, wanted: set[str]) -> None:
     """Bash asks the command itself what may come next."""
@@ -275,14 +275,13 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
         "board 3 ('b'): window must be one of {rolling = …}, {sliding = …}, {calendar = …} and \"forever\"",
         "board 3 ('b'): another board has this id",
     ]
-    assert refused("audit", "--boards", str(path), process=True) == lines
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["serve", "--store", "http://h", "--port", "0"], "the store http://h: expected redis://… or rediss://… or unix://…"),
-        (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is unavailable: "),
+        (["check", "--store", "unix:///nowhere/valkey.sock"], "the store is unavailable: "),
         (["send", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
         (["send", "x", "--speed", "fast"], "--speed 'fast': expected a number such as 60, or max"),
         (["send", "x", "--speed", "0"], "--speed '0': expected a number such as 60, or max"),
@@ -303,16 +302,16 @@ def test_errors_are_reported_in_one_line(arguments: list[str], line: str) -> Non
     assert printed.startswith(line)
 
 
-def test_an_audit_includes_run_time_boards(folder: Path) -> None:
-    """Run-time boards come after the boards of the file. For an unknown board, the message lists the known boards."""
+def test_a_check_includes_all_boards(folder: Path) -> None:
+    """For an unknown board, the message lists the known boards."""
     settings = own_store(folder, anonymous_admin=True)
     options = ("--store", f"unix://{folder}/data/valkey.sock")
     with serving(settings, folder) as server:
         made = httpx.put(f"{server.url}/v1/boards/made", json={"types": ["kiss"], "window": "forever"})
         assert made.status_code == 201, made.text
-        audited = run_command("audit", "--json", *options, LIVE_KEY_PREFIX=settings.key_prefix)
-        assert [report["board"] for report in json.loads(audited.stdout)["boards"]] == ["posts", "made"]
-        unknown = run_command("audit", "--board", "nope", *options, LIVE_KEY_PREFIX=settings.key_prefix)
+        found = run_command("check", "--json", *options, LIVE_KEY_PREFIX=settings.key_prefix)
+        assert [report["board"] for report in json.loads(found.stdout)["boards"]] == ["posts", "made"]
+        unknown = run_command("check", "--board", "nope", *options, LIVE_KEY_PREFIX=settings.key_prefix)
         assert unknown.returncode == 1
         assert unknown.stderr == "live: there is no board `nope`; there are: made, posts\n"
 
@@ -487,11 +486,11 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
         assert scores(server) == {"a": 1}
 
 
-def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
+def test_a_check_of_a_missing_board_is_an_error(valkey_url: str) -> None:
     """The cause may be a wrong store URL or key prefix. The exit status is 2, because 1 means drift."""
     assert (
-        "the store has no board 'posts' under this key prefix"
-        in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]
+        "the store has no board under this key prefix"
+        in refused("check", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]
     )
 
 
@@ -515,7 +514,7 @@ def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]
     assert not imported & unused
 
 
-@pytest.mark.parametrize("code", ["from live.cli.main import main; main()", "import live.workers.preloaded"])
+@pytest.mark.parametrize("code", ["from live.cli.main import main; main()", "import live.process.preloaded"])
 def test_what_a_process_imports_is_never_collected(code: str) -> None:
     """A command and the fork server exclude what they import from garbage collection, and collect what comes later."""
     at_exit = (

@@ -28,8 +28,7 @@ MISTAKES: Final = {
     "erase, unknown board": (("erase", "--actor", "v1", "--board", "vot", "--dry-run"), "did you mean `vote`?"),
     "export, unknown board": (("export", "post"), "there is no board `post`; did you mean `posts`?"),
     "export, unknown board, events": (("export", "post", "--events"), "did you mean `posts`?"),
-    "audit, unknown board": (("audit", "--board", "post"), "did you mean `posts`?"),
-    "reconcile, unknown board": (("reconcile", "--board", "post"), "did you mean `posts`?"),
+    "check, unknown board": (("check", "--board", "post"), "did you mean `posts`?"),
     "revoke, unknown producer": (("keys", "revoke", "shopp"), "did you mean `shop`?"),
 }  # fmt: skip
 
@@ -88,12 +87,3 @@ def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: 
     assert (again.returncode, json.loads(again.stdout)["rejected"]) == (1, {"type_unknown": 1})
     path.write_text('{"type": "like", "key": "r"}\n', encoding="utf-8")
     assert machine.run(*words).returncode == 0
-
-
-def test_boards_that_the_journal_lacks_are_named(machine: Machine, tmp_path: Path) -> None:
-    """The warnings name each board of the given file that the journal lacks, unless the board keeps no journal."""
-    path = tmp_path / "boards.toml"
-    path.write_text(f'[[board]]\nid = "posts"\n[[board]]\nid = "later"\n{OFF}', encoding="utf-8")
-    found = json.loads(machine.run("journal", "--boards", str(path), "--json").stdout)
-    assert f"the journal has nothing of the board `later`, which is in {path}" in found["warnings"]
-    assert not [line for line in found["warnings"] if "`posts`" in line or "`off`" in line]

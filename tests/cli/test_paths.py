@@ -98,14 +98,14 @@ async def test_a_server_and_its_commands_work_anywhere() -> None:
                 await eventually(is_ready)  # the report of the journal is up to a few seconds old
             backup = folder / "backup %41"
             for words in (
-                ["boards"], ["audit"], ["journal"], ["reconcile"], ["export", "posts"],
+                ["boards"], ["check"], ["journal"], ["export", "posts"],
                 ["backup", str(backup)], ["journal", "--verify", "--data-dir", str(backup)],
             ):  # fmt: skip
                 done = await asyncio.to_thread(machine.run, *words)
                 assert done.returncode == 0, (words, done.stdout, done.stderr)
             assert machine.server.stop() == 0
             machine.lose()
-            for words in (["rebuild"], ["restore", str(backup), "--force"]):
+            for words in (["recover", "--from", "journal"], ["restore", str(backup), "--force"]):
                 done = await asyncio.to_thread(machine.run, *words)
                 assert done.returncode == 0, (words, done.stdout, done.stderr)
             await asyncio.to_thread(machine.server.start)

@@ -9,11 +9,11 @@ from rich.table import Table
 
 from live.cli.boards import _memory_table
 from live.cli.boards import _table as boards_table
+from live.cli.context import _width
 from live.cli.journal import _table as status_table
 from live.cli.keys import table_of
-from live.cli.terminal import _width
 from live.domain.producer import Secret, StoredProducer
-from live.maintenance.status import TimelineStatus
+from live.maintenance.journal import TimelineStatus
 from live.settings import Settings
 
 LONG = "b" * 64
@@ -32,7 +32,7 @@ PRODUCER = StoredProducer(
     revoked=1_763_844_767, secrets=(SECRET,),
 )  # fmt: skip
 TABLES = {
-    "boards": (boards_table([BOARD]), "1,234,567  123,456,789  not opened"),
+    "boards": (boards_table([BOARD]), "1,234,567  123,456,789  no data"),
     "memory": (_memory_table([BOARD], predicted=True), "1,234,567  123.5 GB   123 bytes          \u2013   12.3 GB"),
     "status": (status_table([LIFE]), "12345678  123,456,789  2025-11-22 20:52:46Z  12,345,678  12.3 GB"),
     "keys": (table_of([PRODUCER], Settings()), f"{SECRET.fingerprint}      2025-11-22  2025-11-22"),

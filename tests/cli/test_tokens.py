@@ -16,7 +16,8 @@ import pytest
 import segno
 
 from live.auth.tickets import code_of, whole_code_of
-from live.auth.tokens import TokenReader, make_tokens
+from live.auth.tokens import make_tokens
+from live.domain.reader import Reader
 from live.settings import Settings
 from tests.harness.commands import run_command
 from tests.harness.tokens import SECRET
@@ -26,7 +27,7 @@ NODE: Final = shutil.which("node")
 GO: Final = shutil.which("go")
 
 
-def reader_of(token: str) -> TokenReader:
+def reader_of(token: str) -> Reader:
     """Return the reader that a token lets in."""
     tokens = make_tokens(Settings(token_secret=SECRET))
     assert tokens is not None

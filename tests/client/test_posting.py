@@ -16,8 +16,8 @@ from live.client import (
     ServerUnavailableError,
     sender,
 )
-from live.domain.board_file import BoardChoice, make_board
-from live.settings import Duration
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from tests.client.support import scores, shown, sums
 from tests.harness.boards import rolling_board
 from tests.harness.network import free_port
@@ -29,7 +29,10 @@ from tests.harness.store import StoreProcess
 
 async def test_an_answer_has_the_result_of_each_event(valkey_url: str) -> None:
     """An event is counted, is a duplicate by its id, or is rejected with its index and a code. All fields arrive."""
-    boards = [rolling_board(), make_board(BoardChoice(id="best", types=("game",), operator="best", window="forever"))]
+    boards = [
+        rolling_board(),
+        make_board(Choices(id="best", types=("game",), operator="best", window_choice="forever")),
+    ]
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(f"{url}/") as live:
         answer = await live.post(Event("a"), Event("a", 4, id="1", source="shop"), Event(""))
         assert (answer.accepted, answer.duplicate) == (2, 0)
@@ -98,7 +101,7 @@ async def test_a_post_waits_for_an_unavailable_server(valkey_url: str, tmp_path:
 @pytest.mark.slow
 async def test_a_frozen_store_counts_the_current_batch_once(own_store: StoreProcess) -> None:
     """The server answers that the outcome is unknown. The client sends the events again until an answer is final."""
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2))
+    settings = fresh_settings(own_store.url, write_deadline=0.3, store_timeout=0.2)
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url) as live:
         assert (await live.post(Event("a"))).accepted == 1
         with own_store.frozen():

@@ -25,7 +25,8 @@ from live.client import (
 )
 from live.client.events import encode_event
 from live.client.sync import Background
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from tests.client.support import scores, sums
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import replaced
@@ -56,7 +57,7 @@ def many(count: int) -> list[Event]:
 
 async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
     """The board keeps the last amount of each member, which must be the amount of the last event sent."""
-    boards = [make_board(BoardChoice(id="last", types=("like",), operator="set", window="forever"))]
+    boards = [make_board(Choices(id="last", types=("like",), operator="set", window_choice="forever"))]
     settled: set[int] = set()
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(url) as live:
         async with live.producer(max_bytes=175_000) as producer:
@@ -320,7 +321,7 @@ async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
     """The board keeps the last amount of each member, which must be the amount of the last event sent."""
-    boards = [make_board(BoardChoice(id="last", types=("like",), operator="set", window="forever"))]
+    boards = [make_board(Choices(id="last", types=("like",), operator="set", window_choice="forever"))]
     events = [Event(f"m{number % 3}", number) for number in range(1, 5001)]
     async with run_server(fresh_settings(valkey_url), boards) as url:
         assert (await asyncio.to_thread(produce, url, events, 1)).accepted == 5000

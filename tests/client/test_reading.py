@@ -18,7 +18,8 @@ from live.client import (
     ServerUnavailableError,
     SyncLiveBoard,
 )
-from live.domain.board_file import BoardChoice, VotesChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices, Votes
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import make_key
 from tests.harness.network import free_port
@@ -27,7 +28,7 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
-CONTEST = make_board(BoardChoice(id="cup", votes=VotesChoice(per_key=1, registered=True), window="forever"))
+CONTEST = make_board(Choices(id="cup", votes=Votes(per_key=1, registered=True), window_choice="forever"))
 ODD = "a/b?c=1&d#é %2F"  # a member that must be percent-encoded
 
 
@@ -44,20 +45,20 @@ async def test_the_client_reads_boards_and_sets_titles(valkey_url: str) -> None:
     settings = fresh_settings(valkey_url, journal="sqlite", image_hosts=())
     key = await make_key(settings, "shop", verbs=("post", "admin"))
     async with run_server(settings, [rolling_board(), CONTEST]) as url, LiveBoard(url, key) as live:
-        await live.post(Event("Ada", 5), Event("Bo", 3), Event(ODD, 2), Event("..", 1))
+        await live.post(Event("Ada", 5), Event("Bo", 3), Event(ODD, 2), Event("...", 1))
         assert [board.board for board in await live.boards()] == ["posts", "cup"]
 
         page = await live.page("posts", limit=2)
         assert [(record.member, record.score, record.rank) for record in page.records] == [("Ada", 5, 1), ("Bo", 3, 2)]
         following = await live.page("posts", cursor=page.next_cursor)
-        assert [record.member for record in following.records] == [ODD, ".."]
+        assert [record.member for record in following.records] == [ODD, "..."]
         assert [record.member for record in (await live.page("posts", score=3, limit=1)).records] == ["Bo"]
 
         record = await live.record("posts", "Bo", around=1)
         assert record is not None
         assert (record.member, record.score, record.rank, record.gap) == ("Bo", 3, 2, 2)
         assert [near.member for near in record.records] == ["Ada", "Bo", ODD]
-        for member, score in ((ODD, 2), ("..", 1)):
+        for member, score in ((ODD, 2), ("...", 1)):
             found = await live.record("posts", member)
             assert found is not None
             assert (found.member, found.score) == (member, score)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from live.client.target import access_refused, authorization, parse_api_key, parse_url, producer_of, socket_url
+from live.client.target import access_refused, authorization, parse_api_key, parse_url, producer_of
+from live.client.watching import live_url
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://board.example", "http://[::1]:80", "http://h/live"])
@@ -39,8 +40,8 @@ def test_an_api_key_is_sent_without_its_line_end() -> None:
 
 def test_a_server_below_a_path_is_watched_below_it() -> None:
     """The URL of a socket begins with the path of the server's URL, and asks for TLS if the server's URL does."""
-    assert socket_url("http://h:1/live", "/x") == "ws://h:1/live/x"
-    assert socket_url("https://h", "/x", "a=1") == "wss://h/x?a=1"
+    assert live_url("http://h:1/live", "x") == "ws://h:1/live/v1/boards/x/live"
+    assert live_url("https://h", "x", limit=1, interval=None) == "wss://h/v1/boards/x/live?limit=1"
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 from msgspec import UNSET
 
 from live.client.sender import Backoff
-from live.client.watching import Freshness, GapError, TopState
-from live.domain.views import BoardFacts
+from live.client.watching import GapError, TopState
+from live.domain.views import BoardFacts, Status
 
 SYNC = b"""{"type":"sync","board":"b","epoch":"e","offset":1,"rank_count":2,"total_score":5,"recovered":false,
-"records":[{"key":"x","score":3,"rank":1},{"key":"y","score":2,"rank":2}]}"""
+"time":"2026-11-21T14:00:00.000Z","definition":"d","records":[{"key":"x","score":3,"rank":1},{"key":"y","score":2,"rank":2}]}"""
 UPDATE = b"""{"type":"update","epoch":"e","since":%d,"offset":4,"rank_count":2,"total_score":7,
 "changed":[{"key":"z","score":4,"rank":1}],"removed":["y"],"period":"2026"}"""
 
@@ -34,7 +34,11 @@ def test_an_update_changes_the_previous_top() -> None:
 def test_a_top_has_the_facts_of_the_last_sync() -> None:
     """Updates leave the facts of the last sync unchanged."""
     state = TopState("b")
-    state.receive(SYNC.replace(b'"recovered":false', b'"unit":"km","scale":1,"period_end":"2027-01-01T00:00:00Z"'))
+    state.receive(
+        SYNC.replace(
+            b'"recovered":false', b'"recovered":false,"unit":"km","scale":1,"period_end":"2027-01-01T00:00:00Z"'
+        )
+    )
     state.receive(UPDATE % 1)
     assert state.top is not None
     facts = state.top.facts
@@ -58,7 +62,7 @@ def test_a_top_stays_stale_until_it_is_confirmed() -> None:
     """The server or a new connection confirms the top. Records that arrive before do not make the top live."""
     state = TopState("b")
     state.receive(SYNC)
-    assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Freshness(stale=True, reason="so")
+    assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Status(stale=True, reason="so")
     state.receive(UPDATE % 1)
     assert stale(state) == "so"
     state.receive(b'{"type":"status","stale":false}')

@@ -21,8 +21,8 @@ from live.client import (
     watching,
 )
 from live.client.target import Patience
-from live.domain.board_file import BoardChoice, make_board
-from live.settings import Duration
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from tests.client.support import same, shown
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import make_key
@@ -91,8 +91,8 @@ async def watcher(url: str, board: str = "posts", limit: int = 50) -> AsyncItera
 async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> None:
     """After random events, the top equals the API's page, for each kind of ranks."""
     chance = random.Random(4)
-    board = make_board(BoardChoice(id="posts", ranks=ranks))  # type: ignore[arg-type]
-    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005))
+    board = make_board(Choices(id="posts", ranks=ranks))  # type: ignore[arg-type]
+    settings = fresh_settings(valkey_url, conflation_interval=0.005)
     async with run_server(settings, [board]) as url, LiveBoard(url) as live, watcher(url, limit=5) as seen:
         for _ in range(40):
             await live.post(*[Event(f"m{chance.randrange(9)}", chance.randint(-2, 3)) for _ in range(4)])
@@ -110,7 +110,7 @@ async def test_a_watcher_survives_a_hundred_disconnects(valkey_url: str) -> None
     Between two connections, it reports that its top is stale.
     """
     chance = random.Random(9)
-    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005), rate=0)
+    settings = fresh_settings(valkey_url, conflation_interval=0.005, rate=0)
     async with (
         run_server(settings, [rolling_board()]) as url,
         listening(Proxy(url)) as proxy,
@@ -221,7 +221,7 @@ async def test_a_private_board_is_watched_with_an_api_key(valkey_url: str) -> No
     """Without an API key, the server says that there is no such board."""
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "reader", verbs=("read",), boards=("staff",))
-    staff = make_board(BoardChoice(id="staff", visibility="private"))
+    staff = make_board(Choices(id="staff", visibility="private"))
     async with run_server(settings, [staff]) as url:
         async with LiveBoard(url, key) as live, aclosing(live.watch("staff")) as tops, asyncio.timeout(60):
             assert (await anext(tops)).rank_count == 0
@@ -246,7 +246,7 @@ async def test_a_watch_goes_on_with_the_next_token(
         asked += 1
         return make_token("staff", ends=2 if asked == 1 else 3600)
 
-    staff = make_board(BoardChoice(id="staff", visibility="private"))
+    staff = make_board(Choices(id="staff", visibility="private"))
     async with run_server(settings, [staff]) as url, LiveBoard(url, key) as live, asyncio.timeout(60):
         seen, sent = [], 0
         async with aclosing(live.watch("staff", token=token)) as tops:

@@ -5,16 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.domain.board import BOARD_ID, DEFAULT_BOARD, Board, Boards, Votes
+from live.domain.board import DEFAULT_BOARD, Board, Boards
+from live.domain.choices import BOARD_ID, Votes
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods, Rolling, Sliding
+from tests.harness.boards import built, changed
 
-PACKING = Packing((Field("levels", "desc", 0, 99),))
+PACKING = Packing((Field(name="levels", high=99),))
 
 
 def make(name: str = "b", **choices: Any) -> Board:
     """A board with some choices."""
-    return Board(id=name, title=name, **choices)
+    return built(id=name, title=name, **choices)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ OTHERS: list[dict[str, Any]] = [
     {"ranks": "dense"},
     {"clock": "event"},
     {"score": PACKING},
-    {"score": Packing((Field("levels", "asc", 0, 99),))},
+    {"score": Packing((Field(name="levels", sort_order="asc", high=99),))},
 ]
 
 
@@ -113,7 +115,7 @@ def test_boards_with_the_same_data_have_the_same_shape(choices: dict[str, Any]) 
 
     In the last case, `last` with `asc` uses the same tags as `first` with `desc`.
     """
-    assert msgspec.structs.replace(make(), **choices).shape == make().shape
+    assert changed(make(), **choices).shape == make().shape
 
 
 def test_the_number_of_kept_periods_may_change() -> None:
@@ -156,8 +158,8 @@ def test_a_category_narrows_the_boards() -> None:
 def test_a_union_is_fed_by_its_boards_with_their_weights() -> None:
     """A union counts an event once, with the sum of the weights of all parts that the event feeds."""
     one, two = (make(name, source=frozenset({"like"})) for name in ("one", "two"))
-    both = make("both", union={"one": 1, "two": -3})
-    twice = make("twice", union={"two": 2, "three": 1})
+    both = make("both", source=frozenset(), union={"one": 1, "two": -3})
+    twice = make("twice", source=frozenset(), union={"two": 2, "three": 1})
     boards = Boards([both, one, two, twice])
     assert boards.fed_by("like", None) == [one, two]
     assert boards.with_unions([one, two]) == [(one, 1), (two, 1), (both, -2), (twice, 2)]

@@ -1,16 +1,17 @@
 """Boards files: every choice has a default, and all valid values are accepted."""
 
 import typing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from live.domain.board import DEFAULT_BOARD, Board, ClockKind, Operator, SortOrder, Ties, Votes
+from live.domain.board import DEFAULT_BOARD
 from live.domain.board_file import load_boards, parse_boards
 from live.domain.calendar import Unit, Weekday
+from live.domain.choices import ClockKind, Operator, SortOrder, Ties, Votes
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.window import Forever, Periods, Rolling, Sliding
@@ -21,12 +22,13 @@ from tests.domain.board_files import (
     board_of,
     mistakes,
 )
+from tests.harness.boards import built
 
 
 def test_a_board_needs_only_an_id() -> None:
     """Every other choice has a default."""
     assert list(parse_boards('[[board]]\nid = "posts"')) == [
-        Board(id="posts", title="posts", source=frozenset({"like"}), window=Rolling(86_400, 3600), visibility=None)
+        built(id="posts", title="posts", source=frozenset({"like"}), visibility=None)
     ]
 
 
@@ -47,11 +49,11 @@ def test_every_choice_is_read() -> None:
     visibility = "private"
     """
     assert list(parse_boards(text)) == [
-        Board(
+        built(
             id="songs_of-2026",
             title="Songs · 歌",
-            source=frozenset({"play", "share"}),
-            categories=frozenset({"pop"}),
+            types=("play", "share", "play"),
+            category=("pop",),
             window=Rolling(604_800, 1800),
             sort_order="asc",
             ties="key",
@@ -76,35 +78,41 @@ def test_a_packed_score_is_read() -> None:
     ]
     """
     assert list(parse_boards(text)) == [
-        Board(
+        built(
             id="runs",
             title="runs",
             source=frozenset({"like"}),
             window=Forever(),
             operator="best",
             cap=100_000,
-            score=Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", -5, 3600))),
+            score=Packing(
+                (
+                    Field(name="levels", high=99),
+                    Field(name="seconds", sort_order="asc", low=-5, high=3600),
+                )
+            ),
             visibility=None,
         )
     ]
 
 
 def test_the_rules_of_a_contest_are_read() -> None:
-    """Times may have any offset, and are stored in milliseconds."""
+    """Times may have any offset. Five seconds after the end, the result is final."""
     votes = "per_key = 1, per_actor = 4, opens = 2026-11-21T08:00:00+08:00, closes = 2026-11-22T00:00:00.5Z"
     board = board_of('window = "forever"', f"votes = {{ {votes}, registered = true, changes = false }}")
-    opens = int(datetime(2026, 11, 21, tzinfo=UTC).timestamp()) * 1000
-    assert board.votes == Votes(
-        per_key=1, per_actor=4, opens=opens, closes=opens + 86_400_500, registered=True, changes=False
-    )
+    opens = datetime(2026, 11, 21, tzinfo=UTC)
+    closes = opens + timedelta(days=1, milliseconds=500)
+    assert board.votes == Votes(per_key=1, per_actor=4, opens=opens, closes=closes, registered=True, changes=False)
+    assert (board.votes.opens_at, board.votes.closes_at) == (opens.timestamp() * 1000, closes.timestamp() * 1000)
+    assert board.votes.final_at == closes.timestamp() * 1000 + 5000
     assert board_of('window = "forever"', "votes = {}").votes == Votes()
 
 
 def test_a_union_is_read_with_its_weights() -> None:
     """The default weight is 1. A union has no source."""
     parts = '[[board]]\nid = "x"\n[[board]]\nid = "y"\n[[board]]\nid = "u"\nunion = ["x", "y"]\n'
-    assert [(board.union, board.source) for board in parse_boards(parts)][2] == ({"x": 1, "y": 1}, frozenset())
-    assert parse_boards(parts + "weights = [5, -2]").by_id["u"].union == {"x": 5, "y": -2}
+    assert [(board.parts, board.source) for board in parse_boards(parts)][2] == ({"x": 1, "y": 1}, frozenset())
+    assert parse_boards(parts + "weights = [5, -2]").by_id["u"].parts == {"x": 5, "y": -2}
 
 
 def test_every_window_is_read() -> None:

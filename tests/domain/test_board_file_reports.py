@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from live.boards.definition import DefinitionError, RunningChoice, read_board
-from live.domain.board_file import BoardChoice, FieldChoice, VotesChoice, make_board, parse_boards, read_table
-from live.domain.packing import NAME_FORM
+from live.boards.definitions import DefinitionError, read_board
+from live.domain.board_file import make_board, parse_boards, read_table
+from live.domain.choices import Choices, Votes
+from live.domain.packing import NAME_FORM, Field
 from live.domain.text import ID_FORM
 from live.domain.window import WindowChoice
 from live.errors import SetupError
@@ -65,7 +66,7 @@ def test_the_first_invalid_choice_of_each_board_is_reported() -> None:
     cap = "many"
     [[board]]
     id = "day"
-    window = { calendar = "day", timezone = "Mars", keep = -1, grace = "soon", week_start = "monday", slot = "1h" }
+    window = { calendar = "day", timezone = "Mars", grace = "soon", week_start = "monday", slot = "1h" }
     [[board]]
     id = "month"
     votes = { per_key = 0, per_actor = 0, opens = "now" }
@@ -92,7 +93,6 @@ def test_the_first_invalid_choice_of_each_board_is_reported() -> None:
         f"board 2 ('day'): {SLOT_OF_DAYS}",
         "board 2 ('day'): `week_start` does not apply to a calendar of days, only to weeks",
         "board 2 ('day'): grace: 'soon' is not a duration; expected a number and ms, s, m, h or d, like 24h",
-        "board 2 ('day'): keep = -1 must be from 0 to 1000 periods",
         "board 2 ('day'): unknown timezone 'Mars'; expected an IANA name such as Asia/Shanghai",
         "board 3 ('month'): `votes.per_key`: expected a whole number of at least 1, got 0",
         "board 4 ('hours'): rolling: '1' is not a duration; expected a number and ms, s, m, h or d, like 24h",
@@ -151,7 +151,7 @@ def test_an_invalid_interval_is_reported_with_other_mistakes() -> None:
 
 
 _NAMES = ["", "a.b", "a[0]", "score[0]", "votes.per_key", "window.calendar", "\x84", "journal = totals"]
-_CHOICES = [*BoardChoice.__struct_fields__, *FieldChoice.__struct_fields__, *VotesChoice.__struct_fields__,
+_CHOICES = [*Choices.__struct_fields__, *Field.__struct_fields__, *Votes.__struct_fields__,
             *WindowChoice.__struct_fields__]  # fmt: skip
 _WORDS = ["7d", "1h", "day", "incr", "best", "forever", "2026-11-21T12:00:00Z", "UTC", "like", "a", "b"]
 _values: st.SearchStrategy[Any] = st.recursive(
@@ -175,9 +175,8 @@ _tables = st.dictionaries(
 @example(table={"id": "a", "window": {"calendar": 5}, "window.calendar": {"": 5}})
 def test_no_table_stops_the_report(table: dict[str, Any]) -> None:
     """For any table, either a mistake is found, or there is a board."""
-    for kind in (BoardChoice, RunningChoice):
-        with suppress(ValueError):
-            make_board(read_table(table, kind))
+    with suppress(ValueError):
+        make_board(read_table(table, Choices))
     with suppress(DefinitionError):
         read_board("a", table)
 

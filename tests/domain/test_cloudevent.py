@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from live.domain.cloudevent import decode_batch, decode_structured
-from live.domain.decoding import DecodedBody
+from live.domain.decoding import DecodedBody, decode_batch, decode_structured
 from live.domain.event import IncomingEvent, key_fault
 from live.errors import ProblemError
 

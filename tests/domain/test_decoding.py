@@ -215,3 +215,12 @@ def test_white_space_at_the_ends_is_refused_in_every_form(wrong: dict[str, str],
     for body in (decode_json(json.dumps(events).encode(), 9), decode_ndjson(json.dumps(wrong).encode(), 9)):
         assert len(body.rejections) == 1
         assert "white space" in body.rejections[0].detail
+
+
+@pytest.mark.parametrize("wrong", [{"key": "."}, {"key": ".."}, {"key": "a", "id": "."}, {"key": "a", "id": ".."}])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_name_that_clients_drop_from_paths_is_refused(wrong: dict[str, str], count: int) -> None:
+    """`DELETE /v1/boards/posts/events/..` would delete the board."""
+    events = [{"key": "..."}] * (count - 1) + [wrong]
+    for body in (decode_json(json.dumps(events).encode(), 9), decode_ndjson(json.dumps(wrong).encode(), 9)):
+        assert [rejection.detail.partition("which ")[2] for rejection in body.rejections] == ["no URL can name"]

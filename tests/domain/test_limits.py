@@ -1,23 +1,32 @@
 """Limits of prefixes in a boards file: what they are, and the mistakes that are found."""
 
+import msgspec
 import pytest
 
 from live.domain.board_file import parse_boards
-from live.domain.limits import PrefixLimits
+from live.domain.limits import PrefixLimits, limits_of
 from live.errors import SetupError
 
 BOARD = '[[board]]\nid = "acme-june"\nmax_members = 10\n'
 
 
 def test_limits_are_read_with_and_without_boards() -> None:
-    """A limit that is left out does not apply. A file may define limits alone, for boards that are made at run time."""
+    """A limit that is left out does not apply. A file may define limits alone, for boards that are made over HTTP."""
     text = '[limits."acme-*"]\nboards = 3\nmembers = 1000\nviewers = 0\nrate = 50\n[limits."b*"]\n'
     acme = PrefixLimits(prefix="acme-", boards=3, members=1000, viewers=0, rate=50)
     for boards in (parse_boards(text), parse_boards(BOARD + text)):
-        assert boards.limits_of("acme-june") == acme
-        assert boards.limits_of("beta") == PrefixLimits(prefix="b")
-        assert boards.limits_of("acme") is boards.limits_of("x-acme-") is None
-    assert (acme.burst, acme.pattern) == (100, "acme-*")
+        assert limits_of("acme-june", boards.limits) == acme
+        assert limits_of("beta", boards.limits) == PrefixLimits(prefix="b")
+        assert limits_of("acme", boards.limits) is limits_of("x-acme-", boards.limits) is None
+    assert (acme.client.burst, acme.pattern) == (100, "acme-*")
+
+
+def test_servers_of_other_versions_read_stored_limits() -> None:
+    """Their order is part of the tag of a definition, which all servers must agree on. A later version may add one."""
+    limits = PrefixLimits(prefix="acme-", boards=3, rate=50)
+    stored = msgspec.json.encode(limits)
+    assert stored == b'{"prefix":"acme-","boards":3,"members":null,"viewers":null,"rate":50}'
+    assert msgspec.json.decode(stored[:-1] + b',"later":1}', type=PrefixLimits) == limits
 
 
 @pytest.mark.parametrize(

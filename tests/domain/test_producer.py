@@ -21,7 +21,7 @@ from live.domain.producer import (
     without_secret,
 )
 from live.errors import ProblemError, SetupError
-from live.network.hosts import network_of
+from live.http.networks import network_of
 
 OLD, NEW = digest_of(b"old"), digest_of(b"new")
 
@@ -166,7 +166,7 @@ def test_an_api_key_permits_its_boards_and_verbs() -> None:
 def test_an_anonymous_producer_is_identified_by_its_address() -> None:
     """An IPv6 address counts as its /64 network. The store key contains only a digest."""
     keys = {
-        name: anonymous(network_of(address), 1, 1).rate_key
+        name: anonymous(network_of(address), 1).rate_key
         for name, address in {
             "a": "192.0.2.1", "b": "192.0.2.2", "mapped": "::ffff:192.0.2.1", "mapped too": "::ffff:192.0.2.2",
             "site": "2001:db8::1", "same site": "2001:db8::ffff:2", "other site": "2001:db8:0:1::1",
@@ -179,6 +179,6 @@ def test_an_anonymous_producer_is_identified_by_its_address() -> None:
     for key in keys.values():
         assert set(key.removeprefix("anonymous:")) <= set("0123456789abcdef")
     assert not {key for key in keys.values() if producers.PRODUCER_ID.fullmatch(key)}
-    producer = anonymous("192.0.2.1", 3, 4)
-    assert (producer.id, producer.boards, producer.rate, producer.burst) == ("", None, 3, 4)
+    producer = anonymous("192.0.2.1", 3)
+    assert (producer.id, producer.boards, producer.rate, producer.burst) == ("", None, 3, 6)
     assert producer.verbs == {"post"}

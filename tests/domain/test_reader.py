@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from live.domain.board import Board
 from live.domain.board_file import parse_boards
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, NOBODY, SERVER, BoardScope, Gated, Reader
 from live.errors import ProblemError, SetupError, StoreUnavailableError
+from tests.harness.boards import built
 
 LIVE = Path(__file__).parents[2] / "live"
 
@@ -28,9 +28,9 @@ def test_the_gate_shows_private_boards_only_to_their_readers() -> None:
     """The boards keep their order. A board that turns private or public stays in its place."""
     gated: Gated[str] = Gated()
     for name in ("a", "b", "c"):
-        gated.put(Board(id=name, title=name), name)
-    gated.put(Board(id="b", title="b", visibility="private"), "B")
-    gated.put(Board(id="undecided", title="u", visibility=None), "u")
+        gated.put(built(id=name, title=name), name)
+    gated.put(built(id="b", title="b", visibility="private"), "B")
+    gated.put(built(id="undecided", title="u", visibility=None), "u")
     reader = Reader(BoardScope.of(("b",)))
     assert (gated.all(NOBODY), gated.all(reader)) == (["a", "c"], ["a", "B", "c"])
     assert gated.all(SERVER) == ["a", "B", "c", "u"]
@@ -38,7 +38,7 @@ def test_the_gate_shows_private_boards_only_to_their_readers() -> None:
     reader.opens = NO_BOARDS
     assert gated.find("b", reader) is None
     assert reader.sees_more
-    gated.put(Board(id="b", title="b"), "again")
+    gated.put(built(id="b", title="b"), "again")
     assert gated.all(NOBODY) == ["a", "again", "c"]
     assert (gated.remove("undecided", NOBODY), gated.remove("undecided", SERVER)) == (None, "u")
     assert (len(gated), gated.has_private) == (3, False)
@@ -81,7 +81,7 @@ def test_no_request_reads_as_the_server() -> None:
     own = {"SERVER", "channels", "committers"}
     # A correction also goes to the unions of its board, and does not ask who may read them.
     # The code of a ticket opens its board, which may be private.
-    allowed = {("web/services.py", "committers"), ("web/writes/admin.py", "SERVER"), ("web/pages/ticket.py", "SERVER")}
+    allowed = {("web/parts.py", "committers"), ("web/api/admin.py", "SERVER"), ("web/pages/ticket.py", "SERVER")}
     found = set()
     for folder in ("web", "protocols"):
         for path in (LIVE / folder).rglob("*.py"):

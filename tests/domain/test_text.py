@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.domain.board_file import parse_boards, text_mistakes
 from live.domain.event import IncomingEvent, event_fault
 from live.domain.item import Item, item_faults

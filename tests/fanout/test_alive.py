@@ -10,9 +10,7 @@ import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from live.fanout import hub
-from live.fanout.engine import channel
-from live.settings import Duration
+from live.fanout import channel, cohort, hub
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server
@@ -33,9 +31,10 @@ async def until(viewer: ClientConnection, kind: str) -> dict[str, Any]:
 
 async def test_quiet_viewers_receive_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One viewer is plain, one asks for the rank of a member, and one asks for at most one update a minute."""
-    monkeypatch.setattr(channel, "SILENCE", 0.3)
+    for module in (channel, cohort):
+        monkeypatch.setattr(module, "SILENCE", 0.3)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
-    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
+    settings = fresh_settings(valkey_url, conflation_interval=0.01)
     async with (
         run_server(settings, [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,
@@ -59,9 +58,10 @@ async def test_quiet_viewers_receive_alive_messages(valkey_url: str, monkeypatch
 
 async def test_busy_viewers_receive_no_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates show that the connection is alive. The silence starts with the last update."""
-    monkeypatch.setattr(channel, "SILENCE", 1.0)
+    for module in (channel, cohort):
+        monkeypatch.setattr(module, "SILENCE", 1.0)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
-    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
+    settings = fresh_settings(valkey_url, conflation_interval=0.01)
     async with (
         run_server(settings, [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,

@@ -8,17 +8,16 @@ import pytest
 
 from live.domain.ranking import Page
 from live.errors import StoreUnavailableError
-from live.fanout.engine import channel as module
-from live.fanout.engine.channel import BoardStatus, Channel, Tick
-from live.fanout.engine.delivery import ViewerPosition
-from live.fanout.engine.intervals import TickSchedule
+from live.fanout import channel as module
+from live.fanout import cohort
+from live.fanout.channel import Channel, Tick
+from live.fanout.cohort import BoardStatus, Subscribers, Viewer, ViewerPosition
 from live.fanout.frames import Frame
+from live.fanout.intervals import TickSchedule
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PushViewer
 from live.metrics import REGISTRY, VIEWERS
-from live.settings import Duration
 from live.store.board.ledger import Ledger
-from tests.fanout.test_rank_lookups import Sink
+from tests.fanout.test_lookups import Sink
 from tests.fanout.test_variant import page, types
 from tests.harness.boards import rolling_board
 from tests.harness.pulling import PullViewer
@@ -38,7 +37,7 @@ class Steps:
     """A channel whose ticks a test makes, with one viewer."""
 
     def __init__(self) -> None:
-        settings = fresh_settings("", conflation_interval=Duration(INTERVAL / 1000))
+        settings = fresh_settings("", conflation_interval=INTERVAL / 1000)
         self.schedule: TickSchedule[Channel] = TickSchedule(lambda *_: None)
         self.channel = Channel(Ledger(cast("Any", None), rolling_board(), settings).reader, settings, self.schedule)
         self.channel._variants.totals_interval = 0
@@ -195,7 +194,7 @@ async def test_a_viewer_that_has_left_is_gone_everywhere() -> None:
     """
     before, steps = viewers(), Steps()
     channel = steps.channel
-    pushed = PushViewer(channel, *channel.place_of(Subscription(size=5)), Sink())
+    pushed = Viewer(channel, *channel.place_of(Subscription(size=5)), Sink())
     channel.enter(pushed)
     await steps.read(full(1))
     (variant,) = channel._variants
@@ -268,12 +267,15 @@ async def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_li
 ) -> None:
     """Every message restarts the five seconds."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
+    for each in (module, cohort):
+        monkeypatch.setattr(each, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
     position, update, received = ViewerPosition(), Frame("update", b"{}"), []
+    group = Subscribers(BoardStatus())
     position.sent_at = 100.0
     for now, frame in ((104.9, None), (105.0, None), (109.9, update), (114.8, None), (114.9, None)):
         clock.now = now
-        received.append(module.frame_or_alive(frame, position))
+        monkeypatch.setattr(Subscribers, "next_frame", lambda *_, frame=frame: frame)
+        received.append(group.due_frame(position))
     assert types(*received) == [None, "alive", "update", None, "alive"]
     steps = Steps()
     steps.viewer.position.sent_at = clock.now

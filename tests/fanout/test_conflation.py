@@ -7,16 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from live.domain.board import Board
 from live.metrics import REGISTRY
-from live.settings import Duration
 from live.store.connection.client import connect as connect_store
-from tests.harness.boards import rolling_board
+from tests.harness.boards import changed, rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -78,7 +76,7 @@ async def reached(viewers: list[Clocked], offset: int) -> None:
 async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str) -> None:
     """The interval is the board's, or a longer one that the viewer asked for. The last frame has the latest top."""
     async with (
-        server(valkey_url, rolling_board(), conflation_interval=Duration(0.05)) as (url, client),
+        server(valkey_url, rolling_board(), conflation_interval=0.05) as (url, client),
         watching(url, "?limit=5", "?limit=5&interval=200ms") as (quick, slow),
     ):
         started = time.monotonic()
@@ -99,9 +97,9 @@ async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str)
 @pytest.mark.slow
 async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
     """The board's interval replaces the server's, which is shorter here."""
-    board = msgspec.structs.replace(rolling_board(), conflation=250)
+    board = changed(rolling_board(), conflation_interval="250ms")
     async with (
-        server(valkey_url, board, conflation_interval=Duration(0.01)) as (url, client),
+        server(valkey_url, board, conflation_interval=0.01) as (url, client),
         watching(url, "") as (viewer,),
     ):
         started = time.monotonic()
@@ -116,7 +114,7 @@ async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
 async def test_a_change_arrives_within_an_interval(valkey_url: str) -> None:
     """The median delay of single and frequent changes is below two intervals: one to wait, and one as time to send."""
     async with (
-        server(valkey_url, rolling_board(), conflation_interval=Duration(0.1)) as (url, client),
+        server(valkey_url, rolling_board(), conflation_interval=0.1) as (url, client),
         watching(url, "") as (viewer,),
     ):
         late = []
@@ -155,7 +153,7 @@ async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
     """The board has viewers, but no changes."""
     await until_early("hour")  # a rotation at the end of a slot, and a new baseline each hour, would also read
-    async with server(valkey_url, rolling_board(), conflation_interval=Duration(0.01)) as (url, client):
+    async with server(valkey_url, rolling_board(), conflation_interval=0.01) as (url, client):
         await post(client, {"key": "k"})
         async with watching(url, *[""] * 5) as viewers:
             await reached(viewers, 1)
@@ -177,7 +175,7 @@ async def test_sent_frames_are_counted(valkey_url: str) -> None:
     before = {name: sample(name) for name in names}
     updates = sample("live_frames_sent_total", type="update")
     async with (
-        server(valkey_url, rolling_board(), conflation_interval=Duration(0.2)) as (url, client),
+        server(valkey_url, rolling_board(), conflation_interval=0.2) as (url, client),
         watching(url, "?limit=50") as (viewer,),
     ):
         await post(client, *({"key": f"a-rather-long-name-{number}"} for number in range(20)))

@@ -17,7 +17,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from live.domain.ranking import Record
 from live.fanout import hub
 from live.metrics import REGISTRY
-from live.settings import Duration
 from live.store.connection.client import connect as connect_store
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
@@ -32,7 +31,7 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.fault
 
 HEALED: Final = 5.0  # seconds within which the hub recovers from a lost notice
-FAST: Final[dict[str, Any]] = {"conflation_interval": Duration(0.02), "store_timeout": Duration(1)}
+FAST: Final[dict[str, Any]] = {"conflation_interval": 0.02, "store_timeout": 1}
 
 
 class Shown(msgspec.Struct):
@@ -209,6 +208,7 @@ async def test_a_lost_notice_is_recovered(valkey_url: str, tmp_path: Path) -> No
     await expect_recovery(valkey_url, tmp_path)
 
 
+@pytest.mark.one_server
 async def test_without_the_periodic_check_it_is_not_recovered(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

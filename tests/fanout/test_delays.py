@@ -15,13 +15,11 @@ from websockets.exceptions import ConnectionClosed
 from live.domain.event import make_entry
 from live.domain.reader import SERVER
 from live.errors import BOARD_DELETED, FAILED
-from live.fanout import subscription
-from live.fanout.engine import delays
-from live.fanout.engine.delays import Chapter, DelayedViewers, Recording, _Recorded
-from live.fanout.engine.delivery import ViewerPosition
+from live.fanout import delays, subscription
+from live.fanout.cohort import ViewerPosition
+from live.fanout.delays import Chapter, DelayedViewers, Recording, _Recorded
 from live.metrics import VIEWERS
-from live.settings import Duration
-from live.system import ledger
+from live.system import resources
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.sse import streaming
@@ -31,7 +29,7 @@ from tests.harness.watching import Served, served
 
 DELAY = 1  # seconds
 QUERY = f"?delay={DELAY}s"
-SLOWLY: dict[str, Any] = {"conflation_interval": Duration(0.05)}
+SLOWLY: dict[str, Any] = {"conflation_interval": 0.05}
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +167,7 @@ async def test_a_process_records_a_few_boards(valkey_url: str, monkeypatch: pyte
 
     When nobody watches any more, the recording ends.
     """
-    monkeypatch.setattr(ledger, "_RECORDINGS", 2)
+    monkeypatch.setattr(resources, "_RECORDINGS", 2)
     monkeypatch.setattr(delays, "_LINGER", 0.0)
     async with served(valkey_url, anonymous_admin=True) as here:
         await here.client.put("/v1/boards/june", json={"types": ["june"]})
@@ -185,7 +183,7 @@ async def test_a_process_records_a_few_boards(valkey_url: str, monkeypatch: pyte
 
         await eventually(is_over)
         assert (here.watching, VIEWERS.labels("posts")._value.get()) == (0, 0)
-        hub_._ledger.recordings.most = 0
+        hub_._resources.recordings.most = 0
         assert (await here.client.get(f"/v1/boards/june/stream{QUERY}")).status_code == 503
 
 
@@ -226,9 +224,9 @@ async def test_a_recording_has_a_bounded_size(valkey_url: str, monkeypatch: pyte
         assert len(late.messages) < len(live.messages)
 
 
-def frame(text: str) -> _Recorded:
+def frame(at: float, text: str) -> _Recorded:
     """A recorded frame."""
-    return _Recorded("update", text.encode(), "")
+    return _Recorded(at, "update", text.encode(), "")
 
 
 def test_viewers_go_from_chapter_to_chapter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,11 +236,9 @@ def test_viewers_go_from_chapter_to_chapter(monkeypatch: pytest.MonkeyPatch) -> 
     """
     now = 0.0
     monkeypatch.setattr(delays, "time", SimpleNamespace(monotonic=lambda: now))
-    chapters = deque([Chapter(0, 0.0, [frame("whole 0"), frame("count 0")])])
-    chapters[0].add(1.0, frame("one"))
-    chapters[0].add(5.0, frame("two"))
-    chapters.append(Chapter(1, 5.0, [frame("whole 1")]))
-    chapters[1].add(6.0, frame("three"))
+    first_frames = [frame(0.0, "whole 0"), frame(0.0, "count 0"), frame(1.0, "one"), frame(5.0, "two")]
+    chapters = deque([Chapter(0, 0.0, 2, first_frames)])
+    chapters.append(Chapter(1, 5.0, 1, [frame(5.0, "whole 1"), frame(6.0, "three")]))
     group = DelayedViewers(10, chapters)
 
     def read(position: ViewerPosition) -> list[str]:
@@ -289,7 +285,7 @@ async def eventually_recorded(here: Served, longest: int) -> None:
 
 async def test_a_quiet_viewer_receives_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It receives them even before its first records. Their times are as late as all other messages."""
-    monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 0.1)
+    monkeypatch.setattr("live.fanout.cohort.SILENCE", 0.1)
     monkeypatch.setattr(delays, "_BEAT", 0.05)
     async with served(valkey_url) as here, taping(here, "?delay=60s") as late, asyncio.timeout(DEADLINE):
         for _ in range(3):

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from live.domain.board import Votes
+from live.domain.choices import Votes
 from live.domain.event import MAX_SCORE
 from live.domain.ranking import Page, Ranks, Record, with_ranks
-from live.domain.views import definition_tag
 from live.fanout import frames
 from live.fanout.frames import Frame, status_frame, sync_frame, update_frame
 from tests.harness.boards import BOARD
+from tests.harness.clock import datetime_of
 from tests.harness.viewer import ModelViewer
 
 scores = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(-MAX_SCORE, MAX_SCORE), max_size=8)
@@ -45,18 +45,18 @@ def test_a_sync_has_the_documented_form(monkeypatch: pytest.MonkeyPatch) -> None
         (
             b'{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
             b'"recovered":false,"records":[{"key":"p1","score":77,"rank":1}],'
-            b'"time":"2026-11-22T12:00:00.500Z","definition":"%s"}' % definition_tag(BOARD).encode()
+            b'"time":"2026-11-22T12:00:00.500Z","definition":"%s"}' % BOARD.definition_tag.encode()
         ),
     )
 
 
 def test_an_update_for_a_returning_viewer_has_the_facts() -> None:
     """The viewer may have missed a change of the definition."""
-    board = replace(BOARD, votes=Votes(closes=1_795_348_800_000))
+    board = replace(BOARD, votes=Votes(closes=datetime_of(1_795_348_800_000)))
     update = msgspec.json.decode(update_frame(page(1), page(2), 5, returning=board).payload)
     assert (update["recovered"], update["closes"]) == (True, "2026-11-22T12:00:00.000Z")
     assert update["final_at"] == "2026-11-22T12:00:05.000Z"
-    assert update["definition"] == definition_tag(board) != definition_tag(BOARD)
+    assert update["definition"] == board.definition_tag != BOARD.definition_tag
     assert update.keys() >= {"time"}
 
 

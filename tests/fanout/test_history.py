@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.ranking import Page, Record
-from live.fanout.engine.variant import PageHistory
+from live.fanout.variant import PageHistory
 
 
 def page(offset: int, epoch: str = "e", size: int = 3, count: int = 5) -> Page:

@@ -11,17 +11,16 @@ import pytest
 
 from live.domain.event import make_entry
 from live.domain.limits import PrefixLimits
-from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError
-from live.fanout.engine.variant import Variant
+from live.errors import BOARD_DELETED, REPLACED, SHUTTING_DOWN, EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
+from live.fanout.variant import Variant
 from live.metrics import REGISTRY
-from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
-from live.system.ledger import ClientLedger
-from tests.harness.boards import rolling_board
+from live.system.resources import Resources
+from tests.harness.boards import changed, rolling_board
 from tests.harness.pulling import ChannelEndedError, PullViewer, pulling
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -38,11 +37,11 @@ async def running_hub(store: str, /, **changes: Any) -> AsyncIterator[tuple[Hub,
         ledger = Ledger(client, rolling_board(), settings)
         hub = Hub(
             client,
-            [ledger.reader],
             settings,
-            Presence(client, settings.key_prefix),
-            ClientLedger(settings, lambda _: False),
+            Presence(client),
+            Resources(settings),
         )
+        hub.add(ledger.reader)
         running = asyncio.create_task(hub.run())
         try:
             yield hub, ledger
@@ -50,9 +49,9 @@ async def running_hub(store: str, /, **changes: Any) -> AsyncIterator[tuple[Hub,
             await stop(running)
 
 
-def top(size: int) -> Subscription:
+def top(size: int, address: str = "") -> Subscription:
     """A subscription to the first `size` records."""
-    return Subscription(size=size)
+    return Subscription(size=size, address=address)
 
 
 async def follow(viewer: PullViewer, model: ModelViewer, offset: int) -> None:
@@ -66,7 +65,7 @@ async def test_a_viewer_receives_a_sync_and_then_updates(valkey_url: str, monkey
     """A viewer that keeps up receives one sync; each update follows from the previous frame. Ticks are traced."""
     spans: list[tuple[str, dict[str, int]]] = []
     monkeypatch.setattr("live.fanout.hub.record_span", lambda name, _, **named: spans.append((name, named)))
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 3, None)])
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
@@ -83,7 +82,7 @@ async def test_a_viewer_receives_a_sync_and_then_updates(valkey_url: str, monkey
 
 async def test_many_changes_share_a_frame(valkey_url: str) -> None:
     """However fast the board changes, a viewer gets at most one frame per interval. The last one has the latest top."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.2)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.2) as (hub, ledger):
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
@@ -100,7 +99,7 @@ async def test_many_changes_share_a_frame(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
     """A viewer that did not ask for a while receives one sync instead of a backlog."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         slow, quick = ModelViewer(), ModelViewer()
         with pulling(hub, "posts", top(5)) as slow_viewer, pulling(hub, "posts", top(5)) as quick_viewer:
             await follow(slow_viewer, slow, 0)
@@ -115,7 +114,7 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
 
 async def test_viewers_of_different_sizes_share_a_read(valkey_url: str) -> None:
     """Each viewer sees its own top, even if it comes later with a larger size."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         await ledger.writer.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
         with pulling(hub, "posts", top(3)) as small:
             three = ModelViewer()
@@ -137,7 +136,7 @@ async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
         with pulling(hub, "posts", top(5)), pulling(hub, "posts", top(6)):
             assert hub.channels["posts"].viewers == 2
             with pytest.raises(ProblemError, match="too_many_viewers") as caught:
-                hub.admit("posts", top(5), "")
+                hub.admit("posts", top(5))
             assert caught.value.retry_after == 5
         assert hub.channels["posts"].viewers == 0
         with pulling(hub, "posts", top(5)):
@@ -155,12 +154,64 @@ async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
             stack.enter_context(pulling(hub, "posts", top(5), address))
         for _ in range(2):
             with pulling(hub, "posts", top(5), "one"), pytest.raises(ProblemError, match="4 viewers watch from your"):
-                hub.admit("posts", top(5), "one")
-            hub.admit("posts", top(5), "one")
+                hub.admit("posts", top(5, "one"))
+            hub.admit("posts", top(5, "one"))
         for _ in range(2):
             stack.enter_context(pulling(hub, "posts", top(5)))
         with pytest.raises(ProblemError, match="8 viewers watch;"):
-            hub.admit("posts", top(5), "")
+            hub.admit("posts", top(5))
+
+
+async def is_replaced(viewer: PullViewer) -> bool:
+    """Whether a viewer has lost its place to another client."""
+    try:
+        while True:
+            await asyncio.wait_for(viewer.next_frame(), 0.05)
+    except ChannelEndedError as ended:
+        return ended.code == REPLACED
+    except TimeoutError:
+        return False
+
+
+async def test_the_address_with_most_viewers_loses_its_slowest_when_all_places_are_taken(valkey_url: str) -> None:
+    """A viewer is slow if its data has waited for five seconds. An address with more than twice as many loses any."""
+    async with running_hub(valkey_url, max_viewers=12) as (hub, _), AsyncExitStack() as stack:
+
+        def watch(address: str) -> PullViewer:
+            return stack.enter_context(pulling(hub, "posts", top(5), address))
+
+        many = [watch("many") for _ in range(6)]
+        some = [watch("some") for _ in range(3)]
+        few = [watch(address) for address in ("few", "few", "one")]
+        now = time.monotonic()
+        many[4].blocked_since, many[5].blocked_since = now - 1, now - 4
+        with pytest.raises(ProblemError, match="12 viewers watch; the setting max_viewers allows 12"):
+            hub.admit("posts", top(5, "few"))  # it would have half as many as the address with most
+        some[0].blocked_since = now - 60
+        watch("new")
+        assert [await is_replaced(viewer) for viewer in (*many, *some, *few)] == [False] * 5 + [True] + [False] * 6
+        many[4].blocked_since = now - 6
+        few.append(watch("few"))
+        assert [await is_replaced(viewer) for viewer in (*many, *some, *few)] == [False] * 4 + [True] * 2 + [False] * 7
+        assert (hub.viewers, hub._resources.viewers.of("many"), hub._resources.viewers.of("few")) == (12, 4, 3)
+        watch("newest")  # no viewer of the address is slow now
+        assert sum([await is_replaced(viewer) for viewer in many]) == 3
+
+
+async def test_few_replaced_viewers_are_still_connected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have descriptors until they close their connections, so further viewers are refused meanwhile."""
+    monkeypatch.setattr("live.system.resources._REPLACED", 1)
+    async with running_hub(valkey_url, max_viewers=6) as (hub, _), AsyncExitStack() as stack:
+        for address in "bbc":
+            stack.enter_context(pulling(hub, "posts", top(5), address))
+        with ExitStack() as leaving:
+            for _ in range(3):
+                leaving.enter_context(pulling(hub, "posts", top(5), "a"))
+            stack.enter_context(pulling(hub, "posts", top(5), "new"))
+            with pytest.raises(ProblemError, match="6 viewers watch"):
+                hub.admit("posts", top(5, "newer"))
+        assert not hub._resources.replaced.held
+        hub.admit("posts", top(5, "newer"))
 
 
 async def test_the_viewers_of_a_prefix_are_counted_together(valkey_url: str) -> None:
@@ -174,18 +225,19 @@ async def test_the_viewers_of_a_prefix_are_counted_together(valkey_url: str) -> 
             for name in ("acme-a", "free-a", "posts", "free-a", "acme-b"):
                 stack.enter_context(pulling(hub, name, top(5)))
             with pytest.raises(ProblemError, match=r"2 viewers watch the boards `acme-\*`") as caught:
-                hub.admit("acme-a", top(5), "")
+                hub.admit("acme-a", top(5))
             assert caught.value.retry_after == 5
             for name in ("free-a", "posts"):
-                hub.admit(name, top(5), "")
-        hub.admit("acme-a", top(5), "")
+                hub.admit(name, top(5))
+        hub.admit("acme-a", top(5))
 
 
 async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) -> None:
     """The first status says that the board is stale, the next one that it is live again. Missed changes follow."""
-    async with running_hub(
-        own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(5), conflation_interval=Duration(0.01)
-    ) as (hub, ledger):
+    async with running_hub(own_store.url, store_timeout=0.3, write_deadline=5, conflation_interval=0.01) as (
+        hub,
+        ledger,
+    ):
         await ledger.writer.add([make_entry("a", 1, None)])
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
@@ -203,7 +255,7 @@ async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) 
 
 async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
     """The status names the reason, and the next read that works clears it. A board that the store lost is stale too."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1, None)])
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
@@ -235,7 +287,7 @@ async def test_notices_lost_with_their_connection_are_recovered(
 ) -> None:
     """A change during a cut is sent once the hub has subscribed again, without another change."""
     monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 600)
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
@@ -249,7 +301,7 @@ async def test_notices_lost_with_their_connection_are_recovered(
 
 async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> None:
     """The hub compares positions with the store from time to time, because a notice can get lost without an error."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
@@ -264,7 +316,7 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
 async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number includes the viewers of all processes. All idle boards tell their viewers at the same time."""
     monkeypatch.setattr("live.fanout.hub.BEAT", 0.05)
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         boards = ("posts", "b", "c")
         for board in boards[1:]:
             hub.add(Ledger(ledger.state.client, rolling_board(board=board), ledger.state.settings).reader)
@@ -281,7 +333,7 @@ async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pyt
 
 async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
     """Without changes, there are no frames, and the store has hardly any work."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
@@ -301,7 +353,7 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
 
 async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
     """The hub follows an added board. Viewers of a removed board are disconnected; all other viewers stay."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
         assert hub.revision == 1
         hub.add(other.reader)
@@ -330,7 +382,7 @@ async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url:
 
     Viewers of a board that the store lost stay, and learn of the loss.
     """
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
         hub.add(other.reader)
 
@@ -356,7 +408,7 @@ async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url:
 
 async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
     """The viewer receives the whole top in the new order, although no record has changed."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         model = ModelViewer()
         with pulling(hub, "posts", top(5)) as viewer:
@@ -370,9 +422,9 @@ async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
 
 async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) -> None:
     """Old and new viewers share frames. A viewer with four times the board's interval gets four times the new one."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         with pulling(hub, "posts", top(5)) as early, pulling(hub, "posts", Subscription(size=5, interval=40)) as slower:
-            ledger.state.board = msgspec.structs.replace(ledger.state.board, conflation=20)
+            ledger.state.board = changed(ledger.state.board, conflation_interval="20ms")
             hub.add(ledger.reader)
             added = await ledger.writer.add([make_entry("a")])
             with pulling(hub, "posts", top(5)) as later:
@@ -387,7 +439,7 @@ async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) ->
 async def test_changes_without_viewers_do_not_count_as_lag(valkey_url: str) -> None:
     """Changes while nobody watches are sent to nobody, so they are neither late nor conflated."""
     names = ("live_conflated_total", "live_send_lag_seconds_sum")
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, ModelViewer(), 0)
         before = [REGISTRY.get_sample_value(name) or 0 for name in names]
@@ -407,7 +459,7 @@ async def test_each_board_is_read_once_after_a_cut(valkey_url: str) -> None:
 
     Every viewer receives what it missed, and nothing is conflated.
     """
-    async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger), AsyncExitStack() as stack:
+    async with running_hub(valkey_url, conflation_interval=0.05) as (hub, ledger), AsyncExitStack() as stack:
         ledgers = [Ledger(ledger.state.client, rolling_board(board=f"b{n}"), ledger.state.settings) for n in range(300)]
         for one in ledgers:
             hub.add(one.reader)
@@ -478,7 +530,7 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
     """The store confirms the subscription only after the first read. The hub then reads what changed in between."""
     # Without the periodic check, only the read after the subscription can find the change.
     monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 3600)
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.01) as (hub, ledger):
         subscribe = hub._notices.add
         monkeypatch.setattr(hub._notices, "add", lambda *_: None)
         with pulling(hub, "posts", top(5)) as viewer:
@@ -497,13 +549,13 @@ async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: 
     """Draining again changes nothing. The hub still counts down the viewers that leave."""
     async with running_hub(valkey_url) as (hub, _):
         with pulling(hub, "posts", top(5), "a") as viewer:
-            assert (hub.viewers, hub._ledger.viewers.of("a"), dict(hub._by_pattern)) == (1, 1, {"": 1})
+            assert (hub.viewers, hub._resources.viewers.of("a"), dict(hub._by_pattern)) == (1, 1, {"": 1})
             hub.drain()
             hub.drain()
             with pytest.raises(ChannelEndedError) as ended:
                 await viewer.next_frame()
             assert ended.value.code == SHUTTING_DOWN
-        assert (hub.viewers, hub._ledger.viewers.of("a"), dict(hub._by_pattern)) == (0, 0, {})
+        assert (hub.viewers, hub._resources.viewers.of("a"), dict(hub._by_pattern)) == (0, 0, {})
         with pytest.raises(ProblemError) as caught:
-            hub.admit("posts", top(5), "a")
+            hub.admit("posts", top(5, "a"))
         assert (caught.value.code, caught.value.retry_after) == ("stopping", 1)

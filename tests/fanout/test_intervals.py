@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.fanout.engine.intervals import TickSchedule, interval_of, viewer_interval
+from live.fanout.intervals import TickSchedule, interval_of, viewer_interval
 from tests.harness.boards import rolling_board
 from tests.harness.waiting import eventually
 

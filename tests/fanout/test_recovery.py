@@ -1,10 +1,10 @@
 """Reconnecting viewers receive what they missed if it is known, otherwise the whole top."""
 
 from live.domain.ranking import Page
-from live.fanout.engine.delivery import ViewerPosition
-from live.fanout.engine.variant import PageHistory, Variant
+from live.fanout.cohort import ViewerPosition
+from live.fanout.variant import PageHistory, Variant
 from tests.fanout.test_variant import page, types
-from tests.harness.boards import BOARD
+from tests.harness.pulling import variants_of
 from tests.harness.viewer import ModelViewer
 
 KEPT = 3
@@ -13,7 +13,7 @@ KEPT = 3
 def running(*pages: Page, size: int = 5) -> Variant:
     """A variant that has advanced through some pages."""
     history = PageHistory(KEPT)
-    variant = Variant(BOARD, size, 100, history)
+    variant = Variant(variants_of(history), size, 100)
     for number, one in enumerate(pages, 1):
         history.add(one)
         variant.advance(one, number)
@@ -88,7 +88,7 @@ def test_a_new_epoch_always_receives_a_sync() -> None:
 def test_a_page_of_fewer_records_does_not_recover_a_larger_top() -> None:
     """Pages that were read for viewers of a smaller top have too few records."""
     history = PageHistory(KEPT)
-    small, large = Variant(BOARD, 2, 100, history), Variant(BOARD, 5, 100, history)
+    small, large = (Variant(variants_of(history), size, 100) for size in (2, 5))
     history.add(Page(epoch="one", offset=1, rank_count=9, total_score=9, start=0, records=many(1, 1).records[:2]))
     for variant in (small, large):
         variant.advance(many(2, 2), 2)

@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 
 from live.domain.reader import NOBODY, Reader
 from live.errors import ProblemError
-from live.fanout.engine.intervals import viewer_interval
 from live.fanout.frames import position_id
-from live.fanout.subscription import Subscription
+from live.fanout.intervals import viewer_interval
+from live.fanout.subscription import Subscription, WatchParameters
 
 
 def parse(**query: str) -> Subscription:
     """The subscription in a query."""
-    return Subscription.parse(query, NOBODY)
+    return Subscription.of(WatchParameters.read(query), NOBODY)
 
 
 def test_the_member_of_a_token_need_not_be_named() -> None:
     """Viewers that ask for neighbours receive the neighbours of the token's member, unless they name another member."""
     reader = Reader(member="own")
     queries: list[dict[str, str]] = [{}, {"around": "1"}, {"around": "1", "key": "a"}, {"key": "a"}]
-    assert [Subscription.parse(query, reader).key for query in queries] == [None, "own", "a", "a"]
+    assert [Subscription.of(WatchParameters.read(query), reader).key for query in queries] == [None, "own", "a", "a"]
 
 
 def test_a_subscription_has_defaults() -> None:

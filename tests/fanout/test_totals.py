@@ -8,12 +8,10 @@ import pytest
 
 from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
-from live.fanout.engine.delivery import ViewerPosition
-from live.fanout.engine.variant import PageHistory, Variant
-from live.settings import Duration
+from live.fanout.cohort import ViewerPosition
+from live.fanout.variant import PageHistory, Variant
 from tests.fanout.test_hub import follow, running_hub, top
-from tests.harness.boards import BOARD
-from tests.harness.pulling import pulling
+from tests.harness.pulling import pulling, variants_of
 from tests.harness.viewer import ModelViewer
 
 SIZE = 3
@@ -23,7 +21,7 @@ TICK = 100
 
 def test_totals_are_held_until_they_may_be_sent() -> None:
     """A page that the viewers have already is not held, and neither is a page of another epoch."""
-    variant, now = Variant(BOARD, SIZE, TICK, PageHistory(0), totals_interval=TOTALS), 10 * TOTALS + 1
+    variant, now = Variant(variants_of(totals_interval=TOTALS), SIZE, TICK), 10 * TOTALS + 1
 
     def is_held(offset: int, at: int, epoch: str = "e") -> bool:
         page = Page(epoch=epoch, offset=offset, rank_count=0, total_score=offset, start=0, records=())
@@ -50,7 +48,7 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.variant = Variant(BOARD, SIZE, TICK, PageHistory(50), totals_interval=TOTALS)
+        self.variant = Variant(variants_of(PageHistory(50), totals_interval=TOTALS), SIZE, TICK)
         self.page = Page(epoch="e", offset=0, rank_count=9, total_score=0, start=0, records=self._records())
         self.now = 10 * TOTALS
         self.reads = 0
@@ -128,7 +126,7 @@ def test_totals_wait_and_records_do_not() -> None:
 @pytest.mark.slow
 async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> None:
     """Likes below the top change the totals many times. In the end the viewer's totals are right."""
-    async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=0.05) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])
         model = ModelViewer()
         with pulling(hub, "posts", top(1)) as viewer:
@@ -148,8 +146,8 @@ async def test_a_change_of_the_top_does_not_wait(valkey_url: str, monkeypatch: p
 
     The update's `since` is the offset that the viewer has, not that of the totals which were not sent.
     """
-    monkeypatch.setattr("live.fanout.engine.variant._TOTALS", 3000)
-    async with running_hub(valkey_url, conflation_interval=Duration(0.02)) as (hub, ledger):
+    monkeypatch.setattr("live.fanout.variant._TOTALS", 3000)
+    async with running_hub(valkey_url, conflation_interval=0.02) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])
         model = ModelViewer()
         with pulling(hub, "posts", top(1)) as viewer:

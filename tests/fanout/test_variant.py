@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from live.domain.ranking import Page, Record
 from live.domain.window import Periods
-from live.fanout.engine.delivery import Cohort, ViewerPosition
-from live.fanout.engine.variant import PageHistory, Variant, Variants
+from live.fanout.cohort import BoardStatus, Cohort, ViewerPosition
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
-from tests.harness.boards import BOARD
-from tests.harness.pulling import PullViewer
+from live.fanout.variant import PageHistory, Variant, Variants
+from tests.harness.boards import BOARD, changed
+from tests.harness.pulling import PullViewer, variants_of
 from tests.harness.viewer import ModelViewer
 
 
@@ -30,7 +30,7 @@ def page(offset: int, epoch: str = "one", **scores: int) -> Page:
 
 def variant_of(size: int) -> Variant:
     """A variant of a board without a history."""
-    return Variant(BOARD, size, 100, PageHistory(0))
+    return Variant(variants_of(), size, 100)
 
 
 def types(*frames: Frame | None) -> list[str | None]:
@@ -154,7 +154,7 @@ def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
     variant.loose.add(alone)
     variant.cohorts.append(Cohort(ViewerPosition("one", 1)))
     variant.advance(page(1, a=1))
-    variant.forget(replace(BOARD, ranks="dense"))
+    variant.forget()
     assert variant.is_empty
     for position in variant.positions:
         assert (position.epoch, position.offset, position.returns) == (None, -1, False)
@@ -168,11 +168,11 @@ def test_viewers_with_the_same_wish_share_a_variant() -> None:
 
     When the interval of the board changes, the intervals of its variants change in proportion.
     """
-    variants = Variants(BOARD, 0.25, 50)
+    variants = Variants(BOARD, 0.25, BoardStatus())
     slow, quick = Subscription(size=5, interval=900), Subscription(size=5)
     one, other = variants.find_or_add(slow), variants.find_or_add(quick)
     assert variants.find_or_add(slow) is variants.find(slow) is one is not other
-    assert (one.interval, other.interval, one.totals_interval, one.viewers) == (1000, 250, 2500, 0)
+    assert (one.interval, other.interval, variants.totals_interval, one.viewers) == (1000, 250, 2500, 0)
     assert (variants.are_settled, variants.next_due) == (True, None)
     one.due, other.due = 701, 700
     assert (variants.are_settled, variants.next_due) == (False, 700)
@@ -180,7 +180,7 @@ def test_viewers_with_the_same_wish_share_a_variant() -> None:
     assert ([each.due for each in (one, other)], variants.next_due) == ([701, None], 701)
     variants.history.add(page(1))
     one.advance(page(1))
-    variants.renew(replace(BOARD, conflation=100))
+    variants.renew(changed(BOARD, conflation_interval="100ms"))
     assert (variants.interval, one.interval, other.interval, one.is_empty) == (100, 400, 100, True)
     assert (variants.history.find("one", 1, 0), variants.find(Subscription(size=5, interval=400))) == (None, one)
     variants.remove(one)
@@ -190,7 +190,7 @@ def test_viewers_with_the_same_wish_share_a_variant() -> None:
 def test_a_new_period_begins_with_the_whole_top() -> None:
     """A sync says when the period begins and ends, also to a viewer that reconnects. An update does not."""
     history, window, position = PageHistory(50), Periods(unit="week", day_start="09:00"), ViewerPosition()
-    variant, found = Variant(replace(BOARD, window=window), 5, 100, history), []
+    variant, found = Variant(variants_of(history, board=changed(BOARD, window=window)), 5, 100), []
     for offset, name in enumerate(("2026-W46", "2026-W46", "2026-W47"), 1):
         start = window.calendar.parse(name).start
         shown = replace(page(offset, a=1, b=2, c=3, d=4, e=10 * offset), slot=start, period=name)

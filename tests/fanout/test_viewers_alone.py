@@ -6,22 +6,21 @@ from typing import Any, cast
 import pytest
 
 from live.domain.ranking import Page
-from live.fanout.engine.delivery import (
+from live.fanout.cohort import (
     Cohort,
     Encoding,
     Outbox,
-    Subscribers,
+    Viewer,
     ViewerPosition,
     collect,
     count_frames,
     wake,
 )
-from live.fanout.engine.rank_lookups import RankLookup
-from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
-from live.fanout.viewer import PushViewer
+from live.fanout.lookups import RankLookup
+from live.fanout.variant import Variant
 from live.metrics import REGISTRY
-from tests.harness.boards import BOARD
+from tests.harness.pulling import variants_of
 
 
 def page(offset: int, epoch: str = "one") -> Page:
@@ -29,18 +28,9 @@ def page(offset: int, epoch: str = "one") -> Page:
     return Page(epoch=epoch, offset=offset, rank_count=0, total_score=offset, start=0, records=())
 
 
-class Plain:
-    """Stands in for a channel: the frame that is due is the next frame of the variant."""
-
-    ended = None
-
-    def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
-        return cast("Variant", group).next_frame(position)
-
-
 def at_first_page() -> Variant:
     """A variant with one page."""
-    variant = Variant(BOARD, 5, 100, PageHistory(0))
+    variant = Variant(variants_of(), 5, 100)
     variant.advance(page(1))
     return variant
 
@@ -50,6 +40,7 @@ class Sink:
 
     fd = -1
     encoding: Encoding = "plain"
+    blocked_since: float | None = None
 
     def __init__(self, room: int) -> None:
         self.room, self.sent, self.ended = room, 0, 0
@@ -82,7 +73,7 @@ def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
     Metrics count each frame.
     """
     variant, before = at_first_page(), sent()
-    quick, slow = (PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(room)) for room in (1, 0))
+    quick, slow = (Viewer(cast("Any", None), variant, ViewerPosition(), Sink(room)) for room in (1, 0))
     for viewer in (quick, slow):
         variant.loose.add(viewer)
         viewer.wake()
@@ -102,7 +93,7 @@ def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
 def test_a_viewer_that_can_not_take_a_frame_leaves_its_cohort() -> None:
     """The viewer then has its own position, which includes the queued frame."""
     variant = at_first_page()
-    slow = PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(0))
+    slow = Viewer(cast("Any", None), variant, ViewerPosition(), Sink(0))
     slow.join(cohort := variant.cohort_at(ViewerPosition("one", 1)))
     outbox = Outbox()
     outbox.add(cohort, b"frame")
@@ -141,7 +132,7 @@ async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns:
     Before such a turn, the frames in the outbox are sent: a viewer that joined a cohort in the turn must not get them.
     """
     variant = at_first_page()
-    variant.loose.update(alone := [Silent() for _ in range(viewers)])
+    variant.loose.update(alone := [cast("Any", Silent()) for _ in range(viewers)])
     assert await turns_during(wake([variant])) == turns
     assert [viewer.woken for viewer in alone] == [1] * viewers
     assert await turns_during(wake([variant], -1)) == 0
@@ -158,12 +149,12 @@ async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns:
     variant, outbox = at_first_page(), Outbox()
     variant.cohorts += [cohort := Cohort(ViewerPosition()), Cohort(position := ViewerPosition())]
     position.sent_at = float("inf")
-    members = [PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(1)) for _ in range(viewers)]
+    members = [Viewer(cast("Any", None), variant, ViewerPosition(), Sink(1)) for _ in range(viewers)]
     for member in members:
         member.join(cohort)
     before = sent()
     cohort.position.sent_at = 1e18
-    assert await turns_during(collect(Plain().due_frame, [variant], outbox, 1e18)) == (turns > 0)
+    assert await turns_during(collect([variant], outbox, 1e18)) == (turns > 0)
     assert position.epoch is None
     assert [cast("Sink", member.sink).sent > 0 for member in members] == [turns > 0] * viewers
     outbox.flush()

@@ -25,7 +25,7 @@ async def add_key(settings: Settings, name: str, *boards: str, verbs: Sequence[A
     store = connect(settings.store, settings)
     try:
         given = Scope(verbs=tuple(verbs), boards=boards or None, **scope)
-        return f"{name}.{(await ProducerStore(store, settings.key_prefix).add(name, given))[1]}"
+        return f"{name}.{(await ProducerStore(store).add(name, given))[1]}"
     finally:
         await store.aclose()
 
@@ -34,7 +34,7 @@ async def uses_of(settings: Settings) -> Mapping[str, int]:
     """When each API key was last used, and how many of its requests its rate refused, as the store has it."""
     store = connect(settings.store, settings)
     try:
-        return await ProducerStore(store, settings.key_prefix).last_uses()
+        return await ProducerStore(store).last_uses()
     finally:
         await store.aclose()
 
@@ -43,7 +43,7 @@ async def trail_of(settings: Settings) -> list[AuditEntry]:
     """The audit log in the store, newest first."""
     store = connect(settings.store, settings)
     try:
-        return await AuditTrail(store, settings.key_prefix).last(1000)
+        return await AuditTrail(store).last(1000)
     finally:
         await store.aclose()
 

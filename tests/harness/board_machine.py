@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import permutations
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import msgspec
@@ -14,27 +15,31 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 import live.store.board.manage.erasure
-import live.store.board.manage.restore
+import live.store.board.manage.lifecycle
+import live.store.board.manage.swap
 from live.domain.board import Board
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Periods
 from live.errors import SetupError
-from live.journal.erasures import member_digest
 from live.journal.log.entries import Erase
+from live.journal.state.difference import ContentsDifference
 from live.journal.state.snapshot import reached_of
-from live.store.board.audit import Auditor
+from live.maintenance.swap import Swapping
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import forget_member
 from live.store.board.manage.lifecycle import update
+from live.store.board.manage.swap import Beside
 from live.store.board.read.reader import TAG
 from live.store.board.write.correction import Corrected, Correction, correct
 from live.store.board.write.merging import put_move, read_move
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference, totals_of
 from tests.harness.boards import select_page
-from tests.harness.folded import Folded, data_of
+from tests.harness.checked import checked
+from tests.harness.folded import Folded, Following, data_of
 from tests.harness.ledger_machine import simulated, simulated_scripts
 from tests.harness.machines import StoreMachine
 from tests.harness.mutation import Mutant
@@ -101,7 +106,7 @@ def boards(draw: st.DrawFn, focus: Mapping[str, Any]) -> tuple[str, Board]:
             choices["votes"] |= {"opens": STARTS + timedelta(seconds=5), "closes": STARTS + timedelta(hours=2)}
             choices["votes"]["grace"] = draw(st.sampled_from(["0s", "5s", "1h"]))
     choices |= {**focus, "window": WINDOWS[window]}
-    return window, make_board(msgspec.convert(choices, BoardChoice))
+    return window, make_board(msgspec.convert(choices, Choices))
 
 
 keys = st.sampled_from(["a", "b", "é", "\U0001f600"])
@@ -133,16 +138,20 @@ class BoardMachine(StoreMachine):
         mutant: Mutant | None = None,
         focus: Mapping[str, Any] = FREE,
         *,
-        rebuilds: bool = True,
+        loads: bool = True,
     ) -> None:
         super().__init__(store)
         self.focus = focus
-        self.rebuilds = rebuilds
+        self.loads = loads
         self.settings = fresh_settings(store.url, rotation_step=2, write_deadline=5.0, journal="sqlite")
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
-        self.restore = simulated(live.store.board.manage.restore.RESTORE, self.time_key, mutant)
         self.forgetting = simulated(live.store.board.manage.erasure.FORGET, self.time_key, mutant)
+        self.swaps = [
+            (script.name.upper(), simulated(script, self.time_key, mutant))
+            for script in (live.store.board.manage.swap.PAUSE, live.store.board.manage.swap.SWAP)
+        ]
+        self.swapping: Swapping | None = None
         self.now = 0
 
     @initialize(data=st.data())
@@ -211,7 +220,7 @@ class BoardMachine(StoreMachine):
 
     def amount(self, number: int) -> int:
         """The amount that a number stands for."""
-        return number if self.board.score is None else self.board.score.pack(fields_of(number))
+        return number if self.board.packing is None else self.board.packing.pack(fields_of(number))
 
     def shown(self, score: int | None) -> Any:
         """A score as the reference knows it."""
@@ -318,7 +327,7 @@ class BoardMachine(StoreMachine):
 
         A full ranking does not get back the records that it dropped because of the member.
         """
-        entry = Erase(key=b"key", digests=[], member=member_digest(b"key", key))
+        entry = Erase(key=b"key", member=key)
         body, board_keys = msgspec.msgpack.encode(entry), self.ledgers[0].state.keys
         with patch.object(live.store.board.manage.erasure, "FORGET", self.forgetting):
             assert self.run(forget_member(self.client, self.board, board_keys, key, [], body))
@@ -363,7 +372,7 @@ class BoardMachine(StoreMachine):
         self.add([(key, -1, None, "me", None), (key, 1, -seconds, "me", None)], process)
         self.nearly_due(4)
 
-    @precondition(lambda self: self.window in ADDITIVE and self.board.score is None)
+    @precondition(lambda self: self.window in ADDITIVE and self.board.packing is None)
     @rule(key=keys, seconds=st.integers(1, 39), process=st.integers(0, 1))
     def hide_without_score(self, key: str, seconds: int, process: int) -> None:
         """Hide a member whose amounts cancel out.
@@ -375,8 +384,8 @@ class BoardMachine(StoreMachine):
         self.add([(key, 1, -seconds, "me", None), (key, -1 - score, None, "me", None)], process)
         self.hide(key=key, hidden=True, process=process)
         self.pass_time((40 - seconds) * 1000)
-        if self.rebuilds:
-            self.rebuild()
+        if self.loads:
+            self.load_again()
 
     @precondition(has_hours)
     @rule(key=keys, periods=st.integers(1, 3), process=st.integers(0, 1))
@@ -390,10 +399,7 @@ class BoardMachine(StoreMachine):
     @precondition(has_hours)
     @rule(key=keys, rest=st.integers(0, 1), process=st.integers(0, 1))
     def pass_grace(self, key: str, rest: int, process: int) -> None:
-        """A period takes events until its grace ends.
-
-        This also holds for a process that last read the clock when the grace began.
-        """
+        """Send until the grace of a period ends, also over a process that last read the clock when it began."""
         window = self.board.window
         assert isinstance(window, Periods)
         self.pass_time(window.slot_at(self.now // 1000).end * 1000 - self.now)
@@ -427,23 +433,59 @@ class BoardMachine(StoreMachine):
         """Rotate by one step."""
         self.run(self.ledgers[process].rotator.rotate())
 
-    @precondition(lambda self: self.rebuilds)
+    @precondition(lambda self: self.loads)
     @rule()
-    def rebuild(self) -> None:
-        """A board that is rebuilt from its journal has the same data, and continues as before."""
+    def load_again(self) -> None:
+        """A board that is loaded from its journal has the same data, and continues as before."""
         self.rotate_all(self.ledgers[0])
         self.run(self.folded.read())
+        if self.swapping is not None:
+            self.run(self.swapping._beside.give_up())
         before = self.run(data_of(self.client, self.folded.keys))
-        self.lives += 1
+        self.lives, self.swapping = self.lives + 1, None
         epoch = f"life{self.lives}"
         self.settings = msgspec.structs.replace(self.settings, key_prefix=f"{self.prefix}{self.lives}")
-        with patch.object(live.store.board.manage.restore, "RESTORE", self.restore):
-            self.run(self.folded.rebuild(self.board, Keys(self.settings.key_prefix, "posts"), epoch))
+        with patch.object(live.store.board.manage.lifecycle, "SCRIPTS", self.scripts):
+            self.run(self.folded.load_as(self.board, Keys(self.settings.key_prefix, "posts"), epoch))
         self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
         if self.reference.frozen:
             self.freeze(frozen=True)
         self.rotate_all(self.ledgers[0])
         assert self.run(data_of(self.client, self.folded.keys)) == before
+
+    @rule()
+    def begin_swap(self) -> None:
+        """Load the board beside itself, as the journal has it. Other rules follow before the swap."""
+        self.run(self.folded.read())
+        state = self.ledgers[0].state
+        self.run(state.open())
+        with ExitStack() as patches:
+            for name, script in self.swaps:
+                patches.enter_context(patch.object(live.store.board.manage.swap, name, script))
+            beside = self.run(Beside.begin(state))
+            difference = ContentsDifference(self.board, state.keys)
+            self.swapping = Swapping(state, beside, cast("Any", Following(self.folded)), difference)
+            self.run(self.swapping.load())
+
+    @precondition(lambda self: self.swapping is not None)
+    @rule()
+    def finish_swap(self) -> None:
+        """The swap changes nothing, whatever has happened since it began, except what clients see as the epoch."""
+        self.rotate_all(self.ledgers[0])
+        self.run(self.folded.read())
+        keys = self.folded.keys
+        before, offset = self.run(data_of(self.client, keys)), self.run(self.ledgers[0].reader.read(1)).offset
+        swapping, self.swapping = self.swapping, None
+        assert swapping is not None
+        with ExitStack() as patches:
+            for name, script in self.swaps:
+                patches.enter_context(patch.object(live.store.board.manage.swap, name, script))
+            assert self.run(swapping.finish()) == offset + 1
+        self.rotate_all(self.ledgers[0])
+        assert self.run(data_of(self.client, keys)) == before
+        page = self.run(self.ledgers[1].reader.read(1))
+        self.run(self.folded.read())
+        assert page.epoch == self.folded.contents.shown(self.folded.epoch) != self.folded.epoch
 
     @rule(size=st.integers(1, 4), process=st.integers(0, 1))
     def settle(self, size: int, process: int) -> None:
@@ -458,7 +500,7 @@ class BoardMachine(StoreMachine):
             assert past == [self.comparable((key, score, 0)) for key, score, _ in records]
         if self.board.window.tables and self.reference.now(self.now) is not None:
             self.settle_kept(ledger, size)
-        report = self.run(Auditor(self.client, "posts", self.settings.key_prefix, lambda *_: None).audit(repair=False))
+        report = self.run(checked(self.client, self.settings, self.board))
         assert report.clean, report
 
     def rotate_all(self, ledger: Ledger) -> None:
@@ -469,7 +511,7 @@ class BoardMachine(StoreMachine):
 
     def settle_kept(self, ledger: Ledger, size: int) -> None:
         """Earlier periods stay unchanged."""
-        newest = self.run(ledger.reader.current())
+        newest = self.run(ledger.reader.read(1)).slot
         period = newest
         while period is not None and period > self.board.window.oldest(newest):
             period = self.board.window.slot_at(period - 1).start

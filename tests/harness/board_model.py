@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
-from live.domain.board import Board, Votes
+from live.domain.board import Board
+from live.domain.choices import Votes
 from live.domain.event import Entry
-from live.domain.window import Forever, Periods, Sliding
+from live.domain.window import Forever, Periods, Sliding, parse_duration
 from live.store.board.write.slot_assignment import changes_of
 
 _DAY: Final = 86_400_000  # ms; the default dedupe window
@@ -29,22 +30,23 @@ class Totals(tuple[int, ...]):
     __radd__ = __add__
 
     def __neg__(self) -> "Totals":
-        """Change all signs."""
         return Totals(-value for value in self)
 
     def __sub__(self, other: object) -> "Totals":
-        """Subtract each field."""
         return self + -other if isinstance(other, Totals) else self
 
     def __bool__(self) -> bool:
-        """Tell whether a field is not zero."""
         return any(self)
+
+
+def _grace(votes: Votes) -> int:
+    return round(parse_duration(votes.grace) * 1000)
 
 
 def totals_of(board: Board, fields: Mapping[str, int]) -> Totals:
     """Return the totals with these values."""
-    assert board.score is not None
-    return Totals(fields[each.name] * (1 if each.sort_order == "desc" else -1) for each in board.score.fields)
+    assert board.packing is not None
+    return Totals(fields[each.name] * (1 if each.sort_order == "desc" else -1) for each in board.packing.fields)
 
 
 NO_MEANINGS: Final[Mapping[int, Totals]] = {}
@@ -107,7 +109,7 @@ class Reference:
     def _add(
         self, batch: Sequence[Entry], clock: int, outside: frozenset[int]
     ) -> tuple[dict[int, str], dict[int, Counted]]:
-        """Count a batch; returns the refusals and the counted events. Entries at the indexes `outside` are refused."""
+        """Return the refusals and the counted events. Refuse entries at the indexes `outside`."""
         refused, counted = {}, {}
         sums = dict[tuple[int, str], Any]()  # of the batch
         for index, entry in enumerate(batch):
@@ -158,8 +160,8 @@ class Reference:
 
     def is_within(self, totals: Any, spread: int = 0) -> bool:
         """Whether each total is within its bounds; with `spread`, whether an amount can be a change of a total."""
-        assert self.board.score is not None
-        for each, value in zip(self.board.score.fields, totals or (), strict=bool(totals)):
+        assert self.board.packing is not None
+        for each, value in zip(self.board.packing.fields, totals or (), strict=bool(totals)):
             low, high = (each.low, each.high) if each.sort_order == "desc" else (-each.high, -each.low)
             if spread:
                 low, high = low - high, high - low
@@ -168,7 +170,7 @@ class Reference:
         return True
 
     def _add_votes(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
-        """Count a batch of votes. If some are refused, the others are judged again as if those were not there."""
+        """Judge the other votes again as if the refused ones were not there."""
         refused: dict[int, str] = {}
         while True:
             trial, codes, votes = deepcopy(self), dict(refused), list[tuple[int, int, Entry]]()
@@ -188,7 +190,7 @@ class Reference:
             refused |= faults
 
     def _poll(self, votes: Sequence[tuple[int, int, Entry]], clock: int) -> dict[int, str]:
-        """Count votes; returns the refusals. A vote over a limit is tried again after the others."""
+        """Return the refusals. Try a vote over a limit again after the others."""
         rules = self.board.votes
         if rules is not None and rules.registered:
             members = {index: {key for key, _ in changes_of(entry)} for index, _, entry in votes}
@@ -318,7 +320,6 @@ class Reference:
         return is_any
 
     def _kept(self, clock: int) -> list[int]:
-        """The slots in the window."""
         now = self.now(clock)
         oldest = None if now is None else self.board.window.oldest(self.board.window.slot_at(now // 1000).start)
         return [slot for slot in self.held if oldest is not None and slot >= oldest]
@@ -341,7 +342,7 @@ class Reference:
     def _count(
         self, entry: Entry, clock: int, sums: dict[tuple[int, str], Any], *, is_outside: bool = False
     ) -> str | None:
-        """Count an entry, or return the code of the refusal."""
+        """Return the code of the refusal, if there is one."""
         code = self._admit(entry, clock, sums, is_outside=is_outside)
         if code is None:
             self._add_amount(entry, clock)
@@ -401,8 +402,12 @@ class Reference:
         late |= isinstance(window, Sliding) and moment <= now - window.length * 1000
         if isinstance(window, Periods) and window.tables and slot.start < current.start:
             ends, votes = (slot.end + window.grace) * 1000, self.board.votes
-            if votes is not None and votes.closes is not None and slot.start * 1000 < votes.closes <= slot.end * 1000:
-                ends = max(ends, votes.closes + votes.grace)  # votes that were given in time
+            if (
+                votes is not None
+                and votes.closes_at is not None
+                and slot.start * 1000 < votes.closes_at <= slot.end * 1000
+            ):
+                ends = max(ends, votes.closes_at + _grace(votes))  # votes that were given in time
             late |= now >= ends
         return late
 
@@ -418,8 +423,8 @@ class Reference:
 
     def _hours(self, votes: Votes, time: int | None, arrival: int | None) -> str | None:
         """Judge a vote by its own time, and by its arrival, which may be in the grace if it has a time."""
-        opens, closes = (-math.inf if votes.opens is None else votes.opens), votes.closes or math.inf
-        for moment, end in ((time, closes), (arrival, closes + (0 if time is None else votes.grace))):
+        opens, closes = (-math.inf if votes.opens_at is None else votes.opens_at), votes.closes_at or math.inf
+        for moment, end in ((time, closes), (arrival, closes + (0 if time is None else _grace(votes)))):
             if moment is not None and not opens <= moment < end:
                 return "not_open" if moment < opens else "closed"
         return None
@@ -479,7 +484,6 @@ class Reference:
         return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot) if key not in self.hidden])
 
     def _scores(self, clock: int, period: int | None) -> dict[str, int]:
-        """The scores of all members, also of hidden members."""
         window, now = self.board.window, self.now(clock)
         if now is None:
             return {}
@@ -517,7 +521,6 @@ class Reference:
         return max(last, self.placed.get((slot if self.board.window.tables else 0, key), last))
 
     def _ordered(self, scores: dict[str, int], slot: int) -> list[str]:
-        """Members by score, then by the rule for ties."""
         ties = self.board.ties
         keys = sorted(scores, key=str.encode)
         if ties != "key":

@@ -14,7 +14,6 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
 from live.domain.board import Board
-from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server
@@ -86,7 +85,7 @@ async def board_in_browser(
     Fails if the page reports an error that is not about a WebSocket, or sends a request to another server.
     """
     boards = board if isinstance(board, list) else [board or rolling_board()]
-    settings = fresh_settings(store, write_deadline=Duration(2), store_timeout=Duration(1))
+    settings = fresh_settings(store, write_deadline=2, store_timeout=1)
     faults: list[str] = []
     async with (
         run_server(settings, boards) as url,
@@ -101,7 +100,8 @@ async def board_in_browser(
         page.on("request", lambda request: faults.append(request.url) if url not in request.url else None)
         await page.goto(f"{url}/boards/{path or boards[0].id}")
         yield page, producer
-        assert [fault for fault in faults if "WebSocket" not in fault] == []
+        faults = [fault for fault in faults if "WebSocket" not in fault]
+        assert not faults, faults
 
 
 async def rows(page: Page) -> list[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-import live.serve
+import live.process.serve
 from live.cli.main import app
 from live.system.data_directory import UMASK
 
@@ -20,7 +20,11 @@ def run_command(*words: str, **environment: str) -> CompletedProcess[str]:
     unset = dict.fromkeys(name for name in os.environ if name.startswith("LIVE_"))
     umask = os.umask(UMASK)
     try:
-        with patch.object(live.serve, "configure_logs"), patch.object(live.serve, "signal"), capture_logs():
+        with (
+            patch.object(live.process.serve, "configure_logs"),
+            patch.object(live.process.serve, "signal"),
+            capture_logs(),
+        ):
             ended = CliRunner().invoke(app, words, env={**unset, **environment}, catch_exceptions=False)
     finally:
         os.umask(umask)

@@ -14,12 +14,12 @@ from live.journal.database import Database
 from live.journal.log.entries import pack_entries, unpack_entries
 from live.journal.log.reader import Follower
 from live.journal.schema import SEGMENT
-from live.maintenance.reconcile import Reconciler, Report
-from live.store.board.audit import Auditor
+from live.maintenance.check import Checker, Report, replace_store
 from live.store.board.journal_stream import Entry, begin_journal
 from live.store.board.state import BoardState
 from tests.harness.folded import data_of
 from tests.harness.journaled import Journaled
+from tests.harness.server import define
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
@@ -58,19 +58,24 @@ class Compared(Journaled):
         added = await self.ledger.writer.add(entries)
         assert not added.refused
 
-    async def reconcile(self) -> Report:
+    async def check(self) -> Report:
         """Compare the board with its journal."""
         epoch, prefix = self.ledger.state.epoch or "", self.settings.key_prefix
         state = BoardState(self.client, self.board, self.settings, born=epoch)
         await state.open()
         with Database(self.url, self.folder, prefix, writes=False) as database:
-            follower = Follower(self.client, database, prefix, self.board.id, epoch)
+            follower = Follower(self.client, database, self.board.id, epoch)
             await follower.begin(lambda *_: None)
-            return await Reconciler(state, follower, lambda *_: None).compare()
+            return await Checker(state, follower, lambda *_: None).check()
 
     async def begin_again(self) -> None:
         """Let the journal begin again with what the store holds."""
         await begin_journal(self.client, self.ledger.state.keys, self.ledger.state.epoch or "", again=True)
+
+    async def replace(self) -> None:
+        """Make the store hold what the journal says."""
+        epoch = self.ledger.state.epoch or ""
+        await replace_store(self.client, self.settings, self.board, epoch, lambda *_: None)
 
     async def do(self, command: str, key: str, *words: str | int | bytes) -> Any:
         """Run a command on a store key of the board, bypassing the scripts."""
@@ -84,11 +89,6 @@ class Compared(Journaled):
     async def held(self) -> dict[str, object]:
         """Everything in the store that belongs to the board."""
         return await data_of(self.client, self.ledger.state.keys)
-
-    async def settle_ranking(self) -> None:
-        """Set the scores in the rankings to the sums of the slots."""
-        auditor = Auditor(self.client, self.board.id, self.settings.key_prefix, lambda *_: None)
-        await auditor.audit(repair=True)
 
     async def spoil(self, change: Callable[[bytes], bytes]) -> None:
         """Change every entry in SQL, bypassing the drainer."""
@@ -107,6 +107,7 @@ class Compared(Journaled):
 async def compared(store: str, folder: Path, board: Board, **changes: Any) -> AsyncIterator[Compared]:
     """A board with a journal and a running drainer; `changes` replace settings."""
     found = Compared(store, folder, board, **changes)
+    await define(found.settings, [board])
     await found.drain()
     try:
         yield found

@@ -37,4 +37,4 @@ EVERY_KIND: Final[dict[str, dict[str, Any]]] = {
     "free": {"window": "forever", "votes": {}, "max_amount": 3},
     "union": {"union": ["plain", "other"], "weights": [2, -1]},
 }  # fmt: skip
-"""Choices of run-time boards, in the form in which the server writes them back."""
+"""Choices of boards, in the form in which the server writes them back."""

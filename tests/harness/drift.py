@@ -2,25 +2,26 @@
 
 from typing import Final
 
-from live.domain.board import Board, Votes
+from live.domain.choices import Votes
 from live.domain.event import Extra
 from live.domain.window import Forever, Periods, Rolling, Sliding
+from tests.harness.boards import built
 from tests.harness.compared import Compared
 
-VOTE: Final = Board(
+VOTE: Final = built(
     id="vote", title="vote", window=Forever(), votes=Votes(per_key=9, registered=True), ties="key", ranks="dense"
 )
 BOARDS: Final = {
     board.id: board
     for board in (
-        Board(id="first", title="first", window=Rolling(86_400, 3600), ties="first"),
-        Board(id="key", title="key", window=Rolling(86_400, 3600), ties="key", ranks="dense"),
-        Board(id="last", title="last", window=Periods(unit="day", last=3), ties="last"),
-        Board(id="days", title="days", window=Periods(unit="day"), ties="last"),
-        Board(id="ever", title="ever", window=Forever(), ties="first", sort_order="asc"),
-        Board(id="slide", title="slide", window=Sliding(86_400), ties="first"),
-        Board(id="best", title="best", window=Forever(), operator="best", cap=3, ties="first"),
-        Board(id="set", title="set", window=Periods(unit="day"), operator="set", ties="key"),
+        built(id="first", title="first", window=Rolling(86_400, 3600), ties="first"),
+        built(id="key", title="key", window=Rolling(86_400, 3600), ties="key", ranks="dense"),
+        built(id="last", title="last", window=Periods(unit="day", last=3), ties="last"),
+        built(id="days", title="days", window=Periods(unit="day"), ties="last"),
+        built(id="ever", title="ever", window=Forever(), ties="first", sort_order="asc"),
+        built(id="slide", title="slide", window=Sliding(86_400), ties="first"),
+        built(id="best", title="best", window=Forever(), operator="best", cap=3, ties="first"),
+        built(id="set", title="set", window=Periods(unit="day"), operator="set", ties="key"),
         VOTE,
     )
 }

@@ -12,7 +12,7 @@ from live.journal.log.reader import before
 from live.journal.state.fold import apply
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Ranking, Reached, Snapshot, pack, unpack
-from live.maintenance.rebuild import load
+from live.maintenance.recover import load
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.board.read.reader import HIGH
@@ -54,7 +54,7 @@ class Folded:
         last = len(self.entries) - 1
         for place in range(last, -1, -1):
             head, body = self.entries[place]
-            left = without(head, body, key.__eq__) if head.kind != "forget" else None
+            left = without(head, body, key) if head.kind != "forget" else None
             self.entries[place] = (head, body if left is None else left)
         again = Snapshot()
         for head, body in self.entries:
@@ -77,9 +77,10 @@ class Folded:
 
     def tags(self, board: Board, period: int | None) -> dict[str, Reached]:
         """The event with which each member reached its score."""
-        return self.contents.ranking(f":{period}" if board.window.tables else "").reached
+        suffix = f":{period}" if board.window.tables else ""
+        return self.contents.rankings.get(suffix, Ranking()).reached
 
-    async def rebuild(self, board: Board, keys: Keys, epoch: str) -> None:
+    async def load_as(self, board: Board, keys: Keys, epoch: str) -> None:
         """Write the board again from its journal, under other store keys, and read these store keys from now on."""
         done = await load(
             self.client,
@@ -89,12 +90,31 @@ class Folded:
             epoch=epoch,
             parent=self.epoch,
             dedupe_window=86400.0,
-            made=False,
             began=0,
             progress=lambda *_: None,
         )
         assert done is not None
         self.keys, self.epoch, self.last = keys, epoch, "0"
+
+
+class Following:
+    """The contents of a board from its entries in the store, which nothing trims; like `Follower`."""
+
+    def __init__(self, folded: Folded) -> None:
+        self._folded = Folded(folded.client, folded.keys, folded.epoch)
+        self._folded.last, self._folded.link = folded.last, folded.link
+        self.contents = unpack(pack(folded.contents))
+
+    async def advance(self, link: str) -> Snapshot:
+        """Return what the board held after the entry with a link, which is the last one."""
+        source = self._folded
+        while source.link != link:
+            (entries,) = required(await read_entries(source.client, [(source.keys, source.epoch, source.last)]))
+            for entry in entries:
+                head = parse_head(entry.head)
+                apply(self.contents, head, entry.content)
+                source.last, source.link = entry.id, head.link
+        return self.contents
 
 
 def filled(data: Snapshot) -> Snapshot:
@@ -107,12 +127,12 @@ def filled(data: Snapshot) -> Snapshot:
 async def data_of(client: Store, keys: Keys) -> dict[str, object]:
     """The contents of a board's store keys, by the last parts of their names, with its totals and `latest`.
 
-    Numbers of batches, journal entries, baselines and counts of viewers are left out.
+    Numbers of batches, journal entries, baselines, counts of viewers, and what a swap has loaded are left out.
     """
     found: dict[str, object] = {}
     async for name in client.names(keys.pattern):
         kind = name.removeprefix(keys.pattern[:-1])
-        if kind.partition(":")[0] in ("writers", "journal", "baseline", "viewers"):
+        if kind.partition(":")[0] in ("writers", "journal", "baseline", "viewers", "next"):
             continue
         if kind == "meta":
             found |= _totals(cast("dict[bytes, bytes]", await client.hgetall(name)))
@@ -132,7 +152,6 @@ async def data_of(client: Store, keys: Keys) -> dict[str, object]:
 
 
 def _totals(meta: dict[bytes, bytes]) -> dict[str, object]:
-    """Return the total of each ranking, and the field `latest`."""
     totals = {
         name: int(value) + (int(meta.get(name.replace(b"total", b"high"), 0)) << HIGH)
         for name, value in meta.items()

@@ -51,11 +51,7 @@ class ForkedProcess:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process and return the exit status.
-
-        Raises:
-            TimeoutExpired: it runs for longer.
-        """
+        """Wait for the end of the process and return the exit status."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise TimeoutExpired("live", timeout or 0)
@@ -88,7 +84,6 @@ def run_live(*words: str, environment: Mapping[str, str], timeout: float = 60) -
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path) -> None:
-    """Run the command in this process, with these arguments, environment, folder and output files."""
     for descriptor, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)

@@ -38,7 +38,7 @@ class FrontProxy:
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, back: asyncio.StreamWriter | None
     ) -> None:
-        """Forward bytes in one direction. `back` writes to the browser, and is None if the server sent the bytes."""
+        """Forward in one direction. `back` writes to the browser, and is None if the server sent the bytes."""
         while data := await reader.read(65536):
             await self._moving.wait()
             if back is not None and self.refuses_upgrades and b"\r\nupgrade: websocket\r\n" in data.lower():

@@ -17,7 +17,7 @@ POSTS, NEWS = rolling_board(), rolling_board(board="news")
 async def make_key(settings: Settings, producer: str, **scope: Any) -> str:
     """Create an API key for a producer."""
     client = connect(settings.store, settings)
-    _, secret = await ProducerStore(client, settings.key_prefix).add(producer, Scope(**scope))
+    _, secret = await ProducerStore(client).add(producer, Scope(**scope))
     await client.aclose()
     return f"{producer}.{secret}"
 

@@ -8,7 +8,7 @@ import httpx
 
 from live.journal.database import Database
 from live.journal.log.definitions import latest
-from live.maintenance.status import status
+from live.maintenance.journal import status
 from live.settings import Settings
 from tests.harness.forked import run_live
 from tests.harness.server import ServerProcess
@@ -77,15 +77,15 @@ class Machine:
 
         async def equal() -> object:
             with Database("sqlite", self.data, "live", writes=False) as database:
-                found = {timeline.board: timeline.offset for timeline in database.work(lambda sql: status(sql, "live"))}
-                titles = database.work(lambda sql: latest(sql, "live", "items"))
+                found = {timeline.board: timeline.offset for timeline in database.work(status)}
+                titles = database.work(lambda sql: latest(sql, "items"))
             return titles and all(found.get(name, -1) >= offset for name, offset in offsets.items() if offset)
 
         await eventually(equal)
 
 
 def fill(machine: Machine) -> None:
-    """Fill boards of all kinds: with votes, hidden and registered members, and a run-time board."""
+    """Fill boards of all kinds: with votes, hidden and registered members, and one that is made over HTTP."""
     with machine.client() as client:
         made = client.put("/v1/boards/made", json={"types": ["like"], "ties": "last"})
         assert made.status_code == 201, made.text

@@ -22,6 +22,8 @@ from live.store.board.journal_stream import read_entries
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect, required
 from tests.harness.boards import rolling_board
+from tests.harness.scripts import connected
+from tests.harness.server import define
 from tests.harness.settings import fresh_settings
 
 Rows = list[tuple[str, int]]
@@ -62,11 +64,11 @@ class Journaled:
 
     async def contents(self, **choices: Any) -> Snapshot:
         """The contents of the board in SQL."""
-        database, prefix, epoch = self.databases[0], self.settings.key_prefix, self.ledger.state.epoch or ""
+        database, epoch = self.databases[0], self.ledger.state.epoch or ""
 
         def read(connection: Any) -> Snapshot:
-            timeline = find_timeline(connection, prefix, self.board.id, epoch)
-            return Snapshot() if timeline is None else contents_of(connection, prefix, timeline, **choices)
+            timeline = find_timeline(connection, self.board.id, epoch)
+            return Snapshot() if timeline is None else contents_of(connection, timeline, **choices)
 
         return await asyncio.to_thread(database.work, read)
 
@@ -98,17 +100,35 @@ class Journaled:
 async def backed_up(board: Journaled, folder: Path, *, url: str = "sqlite") -> Manifest:
     """Back up the store and the database of a board, after a drainer has moved the entries."""
     await (await board.drainer()).sweep()
-    in_file = {board.board.id: board.board}
     with Database(url, board.folder, board.settings.key_prefix, writes=False) as source:
-        return await back_up(board.client, board.settings, in_file, source, folder, lambda *_: None)
+        return await back_up(board.client, board.settings, source, folder, lambda *_: None)
+
+
+@asynccontextmanager
+async def twin_of(store: str, board: Board) -> AsyncIterator[Ledger]:
+    """Another board with the same choices, or with others, under another key prefix. It has no journal."""
+    settings = fresh_settings(store)
+    async with connected(store, settings) as client:
+        yield Ledger(client, board, settings)
 
 
 @asynccontextmanager
 async def journaled(
-    store: str, folder: Path, board: Board | None = None, url: str = "sqlite", **changes: Any
+    store: str,
+    folder: Path,
+    board: Board | None = None,
+    url: str = "sqlite",
+    *,
+    is_defined: bool = True,
+    **changes: Any,
 ) -> AsyncIterator[Journaled]:
-    """A board with a journal in a new data directory; `changes` replace settings."""
+    """A board with a journal in a new data directory; `changes` replace settings.
+
+    If it is not defined, the store is empty until its first event.
+    """
     found = Journaled(store, folder, board or rolling_board(ties="first"), url, **changes)
+    if is_defined:
+        await define(found.settings, [found.board])
     try:
         yield found
     finally:

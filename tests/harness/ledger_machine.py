@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import FORGET
-from live.store.board.state import SCRIPTS, Scripts
+from live.store.board.requests import SCRIPTS, Scripts
 from live.store.board.write.writer import Added
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
@@ -58,7 +58,6 @@ class Verdict:
     """The result of a batch. `counted` has the index, the member, the amount and the slot of each counted entry."""
 
     newest: int | None
-    bucket: int
     refused: dict[int, str] = field(default_factory=dict)
     counted: list[tuple[int, tuple[str, int, int]]] = field(default_factory=list)
     identities: list[bytes] = field(default_factory=list)
@@ -81,10 +80,10 @@ class LedgerMachine(StoreMachine):
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
         self.accepted: list[tuple[str, int, int]] = []  # member, amount, slot
-        self.newest: int | None = None  # the newest slot that the board has used
-        self.bucket = 0  # the newest bucket that holds an identity
+        self.newest: int | None = None  # the newest slot of an event
         self.counted: dict[bytes, int] = {}  # by identity, the last bucket that held it
-        self.now = NOON
+        self.now = NOON  # the clock of the store
+        self.changed = 0  # the clock of the board at its last change; 0 before it exists
         self.restarted = False
         self.ledgers: list[Ledger] = []
 
@@ -112,12 +111,14 @@ class LedgerMachine(StoreMachine):
         self.run(write())
 
     @property
+    def time(self) -> int:
+        """The clock of the board, which never goes back."""
+        return max(self.now, self.changed)
+
+    @property
     def current(self) -> int | None:
         """The newest slot that the board should have, according to the model."""
-        if self.board.clock == "event":
-            return self.newest
-        slot = self.now // SLOT * SLOT
-        return slot if self.newest is None else max(slot, self.newest)
+        return self.newest if self.board.clock == "event" else self.time // SLOT * SLOT
 
     @rule(batch=batches, process=st.integers(0, 1))
     def add(self, batch: Batch, process: int) -> None:
@@ -127,6 +128,7 @@ class LedgerMachine(StoreMachine):
             for key, amount, offset, identity in batch
         ]
         added: Added = self.run(self.ledgers[process].writer.add(entries))
+        self.changed = self.changed or self.now
         expected = self.expect(entries)
         assert dict(added.refused) == expected, f"refused {added.refused}, not {expected}"
 
@@ -144,15 +146,17 @@ class LedgerMachine(StoreMachine):
                 break
             beyond |= dict.fromkeys(more, "score_out_of_range")
         self.accepted += [counted for _, counted in verdict.counted]
-        self.newest, self.bucket = verdict.newest, verdict.bucket
+        self.newest = verdict.newest
+        if verdict.counted:
+            self.changed = self.time
         for identity in verdict.identities:
-            self.counted[identity] = self.bucket
+            self.counted[identity] = self.time // DEDUPE * DEDUPE
         return verdict.refused
 
     def judge(self, entries: list[Entry], beyond: dict[int, str]) -> Verdict:
         """Judge entries one by one. The entries in `beyond` are known to be out of range."""
-        bucket = max(self.now // DEDUPE * DEDUPE, self.bucket)
-        verdict, newest = Verdict(self.newest, self.bucket), self.current
+        bucket = self.time // DEDUPE * DEDUPE
+        verdict, newest = Verdict(self.newest), self.current
         for index, (key, amount, time, identity, _) in enumerate(entries):
             code = self.refusal(time, newest) or beyond.get(index)
             if self.known(identity, bucket) or (identity is not None and identity in verdict.identities):
@@ -165,7 +169,6 @@ class LedgerMachine(StoreMachine):
             verdict.counted.append((index, (key, amount, slot)))
             if identity is not None:
                 verdict.identities.append(identity)
-                verdict.bucket = bucket
             newest = verdict.newest = self.moved(newest, slot)
         return verdict
 
@@ -204,7 +207,7 @@ class LedgerMachine(StoreMachine):
             return "time_required" if self.board.clock == "event" else None
         if newest is not None and time // 1000 // SLOT * SLOT < newest - WINDOW:
             return "late"
-        return "early" if time > self.now * 1000 + 250 + FUTURE * 1000 else None
+        return "early" if time > self.time * 1000 + 250 + FUTURE * 1000 else None
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:
@@ -214,13 +217,14 @@ class LedgerMachine(StoreMachine):
     def step(self, ledger: Ledger) -> bool:
         """Rotate once; returns whether there may be more to do.
 
-        If the offset changes, the board has used the current slot.
+        If the offset changes, the board has changed.
         """
         self.run(ledger.state.open())
+        self.changed = self.changed or self.now
         before = self.run(self.client.hget(ledger.state.keys.meta, "offset"))
         more = self.run(ledger.rotator.rotate()) is None
         if self.run(self.client.hget(ledger.state.keys.meta, "offset")) != before:
-            self.newest = self.current
+            self.changed = self.time
         return more
 
     def rotate_all(self, process: int) -> None:
@@ -238,7 +242,7 @@ class LedgerMachine(StoreMachine):
     @precondition(lambda self: self.now > NOON - WINDOW)
     @rule(seconds=st.integers(1, WINDOW))
     def clock_goes_back(self, seconds: int) -> None:
-        """Set the store's clock back: no slot goes backward."""
+        """Set the store's clock back: the clock of the board stands still."""
         self.set_time(self.now - seconds)
 
     @rule(

@@ -33,7 +33,6 @@ class Attempt:
         self.body = body
 
     async def __call__(self, client: httpx.AsyncClient) -> httpx.Response:
-        """Make the attempt."""
         return await client.request(self.method, self.path, headers=self.headers, **self.body)
 
 
@@ -109,7 +108,7 @@ class Servers:
         self.server = ServerProcess(self.settings, folder)
 
     async def begin(self) -> None:
-        """Start the server and post a like. If there is an API key, also make the run-time board `contest`."""
+        """Start the server and post a like. If there is an API key, also make the board `contest`."""
         self.store.start()
         await self.make_key()
         self.server.start()
@@ -131,7 +130,7 @@ class Servers:
         """Create an API key that may post events and administer, if the tests use one."""
         if self.keyed:
             client = connect(self.store.url, self.settings)
-            producers = ProducerStore(client, self.settings.key_prefix)
+            producers = ProducerStore(client)
             _, secret = await producers.add("shop", Scope(verbs=("post", "admin")))
             await client.aclose()
             self.headers = {"Authorization": f"Bearer shop.{secret}"}

@@ -33,11 +33,7 @@ class Mutant(NamedTuple):
 
 
 def mutated(source: str, changes: Mapping[str, str]) -> str:
-    """Replace pieces of a source.
-
-    Raises:
-        ValueError: a piece does not occur exactly once.
-    """
+    """Replace pieces of a source, each of which occurs exactly once."""
     for right, wrong in changes.items():
         if source.count(right) != 1:  # an assertion error here would look as if a test had caught the mutant
             raise ValueError(f"{right!r} occurs {source.count(right)} times in the script, not once")
@@ -46,11 +42,7 @@ def mutated(source: str, changes: Mapping[str, str]) -> str:
 
 
 def compiled(store: str, script: Script[_R]) -> Script[_R]:
-    """Compile a script in the store, and return it.
-
-    Raises:
-        redis.exceptions.ResponseError: it does not compile.
-    """
+    """Return a script that the store has compiled."""
     with plain_client(store) as client:
         client.script_load(script.source)
     return script
@@ -80,12 +72,7 @@ def must_be_caught(mistake: str) -> Iterator[None]:
 
 @contextmanager
 def replaced(owner: object, name: str, mutant: Callable[..., object]) -> Iterator[None]:
-    """Put a mutant in place of a function of a class or module while in the context.
-
-    Raises:
-        AttributeError: there is no such function.
-        RuntimeError: nothing called the mutant, so it proves nothing.
-    """
+    """Put a mutant in place of a function of a class or module while in the context, in which it must be called."""
     right = getattr(owner, name)
     called = False
 
@@ -104,7 +91,6 @@ def replaced(owner: object, name: str, mutant: Callable[..., object]) -> Iterato
 
 
 def _is_of_a_test(error: AssertionError) -> bool:
-    """Whether a test made the assertion that failed."""
     trace = error.__traceback__
     assert trace is not None, "the error has no traceback"
     while trace.tb_next is not None:

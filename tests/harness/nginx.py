@@ -44,8 +44,8 @@ _USER: Final = "user root;" if os.getuid() == 0 else ""
 def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]:
     """Run nginx in front of a server while in the context; yields the URL at which it listens.
 
-    nginx uses `docs/nginx.conf` with the two addresses and the folder of the cache replaced.
-    `changes` are further texts in that file and their replacements.
+    nginx uses `docs/nginx.conf` with the two addresses and the folder of the cache replaced. `changes` are further
+    texts in that file and their replacements.
     """
     assert NGINX is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,6 @@ def _write_configuration(server: str, folder: Path, listen: str, changes: tuple[
 
 
 def _await_start(process: "subprocess.Popen[bytes]", pid: Path, log: Path) -> None:
-    """Wait until nginx has read its configuration and listens."""
     end = time.monotonic() + DEADLINE
     while not pid.exists() or not pid.read_text(encoding="ascii").strip():
         assert process.poll() is None, log.read_text(encoding="utf-8")

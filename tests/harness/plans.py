@@ -8,7 +8,7 @@ from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Forever
 from live.store.board.state import Clock
 from live.store.board.write.slot_assignment import Plan, make_plan
-from tests.harness.boards import rolling_board
+from tests.harness.boards import built, rolling_board
 
 SERVER = rolling_board("4h", "1h")
 EVENT = rolling_board("4h", "1h", clock="event")
@@ -43,9 +43,9 @@ def plan_on(board: Board, entries: Sequence[Entry], now: int) -> Plan:
 
 def amounts(made: Plan) -> dict[int, dict[str, int]]:
     """Return what a plan adds to each slot."""
-    return {start: group.amounts for start, group in made.slots.items()}
+    return {start: dict(zip(group.members, group.amounts, strict=True)) for start, group in made.slots.items()}
 
 
 def forever(**choices: Any) -> Board:
     """A board without a window."""
-    return Board(**{"id": "b", "title": "b", "window": Forever(), **choices})
+    return built(**{"id": "b", "title": "b", "window": Forever(), **choices})

@@ -1,4 +1,4 @@
-"""What the fork server of `tests.harness.forked` imports: all commands. See `live.workers.preloaded`."""
+"""What the fork server of `tests.harness.forked` imports: all commands. See `live.process.preloaded`."""
 
 import gc
 from importlib import import_module

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.domain.producer import Scope
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
@@ -18,10 +19,10 @@ async def with_keys(store: str, **changes: Any) -> AsyncIterator[tuple[str, Prod
     """A server with two boards, its producers, and their API keys."""
     settings = fresh_settings(store, **changes)
     client = connect(store, settings)
-    producers = ProducerStore(client, settings.key_prefix)
+    producers = ProducerStore(client)
     scopes = {"all": Scope(), "posts": Scope(boards=("posts",)), "admin": Scope(verbs=("admin",))}
     keys = {name: f"{name}.{(await producers.add(name, scope))[1]}" for name, scope in scopes.items()}
-    boards = [rolling_board(), make_board(BoardChoice(id="others", types=("other",)))]
+    boards = [rolling_board(), make_board(Choices(id="others", types=("other",)))]
     try:
         async with run_server(settings, boards) as url:
             yield url, producers, keys

@@ -82,7 +82,7 @@ class Proxy:
         await asyncio.gather(self._close(back), self._close(writer))
 
     async def _close(self, writer: asyncio.StreamWriter) -> None:
-        """Close a connection once everything in its buffer is sent."""
+        """Send everything in the buffer first."""
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
@@ -96,7 +96,6 @@ class Proxy:
 
 
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hook: _Hook) -> None:
-    """Pass data on until the connection ends or the hook drops it."""
     with suppress(ConnectionError):
         while data := await reader.read(_PIECE):
             passed = await hook(data)

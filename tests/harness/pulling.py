@@ -3,13 +3,18 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
+import msgspec
+
+from live.domain.board import Board
 from live.errors import CLOSE_CODES
-from live.fanout.engine.delivery import Subscribers, ViewerPosition
+from live.fanout.cohort import BoardStatus, Encoding, Sink, Source, Subscribers, Viewer, ViewerPosition
 from live.fanout.frames import Frame
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import Source, Viewer
+from live.fanout.variant import PageHistory, Variants
+from tests.harness.boards import BOARD
 
 
 class ChannelEndedError(Exception):
@@ -20,11 +25,24 @@ class ChannelEndedError(Exception):
         self.code = code
 
 
+def variants_of(history: PageHistory | None = None, *, board: Board = BOARD, totals_interval: int = 0) -> Variants:
+    """The variants of a board, by default without a history, and with totals in every update."""
+    made = Variants(board, 0.1, BoardStatus())
+    made.history, made.totals_interval = history or PageHistory(0), totals_interval
+    return made
+
+
 class PullViewer(Viewer):
-    """A viewer that asks for each frame with `next_frame`. A slow viewer skips to the latest state."""
+    """A viewer that asks for each frame with `next_frame`. A slow viewer skips to the latest state.
+
+    A test sets `blocked_since`.
+    """
+
+    encoding: Encoding = "plain"
+    blocked_since: float | None = None
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
-        super().__init__(channel, group, position)
+        super().__init__(channel, group, position, cast("Sink", self))
         self._ended: int | None = None
         self._woken = asyncio.Event()
 
@@ -51,11 +69,12 @@ class PullViewer(Viewer):
 @contextmanager
 def pulling(hub: Hub, board: str, subscription: Subscription, address: str = "") -> Iterator[PullViewer]:
     """Watch a board in the `with` block."""
-    channel = hub.admit(board, subscription, address)
-    source = hub._source(channel, subscription, address)
+    subscription = msgspec.structs.replace(subscription, address=address)
+    channel = hub.admit(board, subscription)
+    source = hub._source(channel, subscription)
     viewer = PullViewer(source, *source.place_of(subscription))
-    hub._enter(viewer, channel, subscription, address)
+    hub._enter(viewer, channel, subscription)
     try:
         yield viewer
     finally:
-        hub.leave(viewer, address)
+        hub.leave(viewer)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, Self
 
-from live.auth.rate_limiter import RateLimiter
+from live.auth.rates import RateLimiter
 from live.domain.producer import Principal
 from live.errors import ProblemError
 from live.store.connection.client import connect
@@ -39,10 +39,7 @@ class Model:
         self.times += [now] * events
 
     def most_in_a_window(self) -> float:
-        """The largest number of events in any interval, minus what the rate permits in that interval.
-
-        A rate limiter must keep this at or below the burst.
-        """
+        """The most events in any interval beyond what the rate permits in it: at most the burst."""
         return max(
             (
                 (j - i + 1) - (self.times[j] - self.times[i]) * self.rate
@@ -62,14 +59,11 @@ class Simulation:
         self.now = 0.0
         self.skew = 0.0  # the store's clock minus the clock of the processes
         self._time_key = f"{self.settings.key_prefix}:time"
-        credit = CreditStore(self.client, self.settings.key_prefix, compiled(store, self._script()))
+        credit = CreditStore(self.client, compiled(store, self._script()))
         self.processes = [RateLimiter(self.client, self.settings, credit, lambda: self.now) for _ in range(processes)]
 
     def _script(self) -> Script[CreditRequest]:
-        """Return the script, changed to read the time from a list.
-
-        It sets no expiry, which would follow the real time.
-        """
+        """Change the script to read the time from a list, and to set no expiry, which would follow the real time."""
         source = GCRA.source
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"

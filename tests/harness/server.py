@@ -12,18 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 
+from live.boards.admin import BoardAdmin
 from live.domain.board import Board, Boards
-from live.serve import bound_socket
-from live.settings import Settings, as_environment
+from live.process.serve import bound_socket
+from live.process.worker import server_config
+from live.settings import Settings
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import connect
 from live.store.connection.embedded import answers
 from live.web.app import make_app
-from live.workers.worker import server_config
 from tests.harness.boards import rolling_board
-from tests.harness.forked import ForkedProcess
-from tests.harness.settings import fresh_settings
+from tests.harness.forked import ForkedProcess, run_live
+from tests.harness.settings import as_environment, fresh_settings
 from tests.harness.waiting import DEADLINE, eventually
 
 
@@ -42,18 +46,30 @@ def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
+async def define(settings: Settings, boards: Iterable[Board], store: str | None = None) -> None:
+    """Define boards in a store, as a boards file does. `store` is its address if a proxy before it loses answers."""
+    client = connect(store or settings.store, msgspec.structs.replace(settings, store_timeout=DEADLINE))
+    try:
+        file = boards if isinstance(boards, Boards) else Boards(boards)
+        if (await BoardAdmin(client, settings).apply(file)).created:  # no test did this, so the audit log begins empty
+            await client.delete(SystemKeys(settings.key_prefix).trail)
+    finally:
+        await client.aclose()
+
+
 @asynccontextmanager
 async def run_server(
-    settings: Settings, boards: Iterable[Board], *, plain: bool = False, certificate: Path | None = None
+    settings: Settings, boards: Iterable[Board] | None, *, plain: bool = False, certificate: Path | None = None
 ) -> AsyncIterator[str]:
-    """A real server on a free port in this event loop; yields its URL.
+    """A real server on a free port in this event loop, with some boards; yields its URL.
 
-    If `boards` is a `Boards`, the limits of its boards file apply. With `plain`, it runs without our protocols,
-    and takes no events.
+    Without `boards`, it has the boards of the store. If `boards` is a `Boards`, the limits of its boards file apply.
+    With `plain`, it runs without our protocols, and takes no events.
     With a certificate (and its key, in the same file) it uses TLS.
     """
-    in_file = boards if isinstance(boards, Boards) else Boards(boards)
-    config = (plain_config if plain else server_config)(make_app(settings, in_file), settings)
+    if boards is not None:
+        await define(settings, boards)
+    config = (plain_config if plain else server_config)(make_app(settings), settings)
     config.ssl_certfile = config.ssl_keyfile = certificate
     server = _QuickServer(config)
     with bound_socket(settings) as listener:
@@ -158,6 +174,11 @@ class ServerProcess:
             assert time.monotonic() < end, text
             time.sleep(0.02)
         self.url = text.split("Live Board is at ")[-1].split("/  ")[0]
+
+    def recover_from_store(self) -> None:
+        """Go on with what the store has, while the server is stopped."""
+        ended = run_live("recover", "--from", "store", environment=self.environment, timeout=120)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
 
     def spawn(self, *flags: str) -> None:
         """Start the server without waiting."""

@@ -18,7 +18,6 @@ class Event(msgspec.Struct, frozen=True):
     lines: tuple[tuple[str, str], ...]
 
     def __getitem__(self, name: str) -> str | None:
-        """A field; None if it is missing."""
         return dict(self.lines).get(name)
 
     @property

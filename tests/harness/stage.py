@@ -1,4 +1,4 @@
-"""A server with the boards of a TOML text, and checks of its answers, its pages, its sockets and the audit."""
+"""A server with the boards of a TOML text, and checks of its answers, its pages, its sockets and the check."""
 
 import asyncio
 import re
@@ -13,10 +13,10 @@ from websockets.asyncio.client import connect as connect_socket
 
 from live.domain.board_file import parse_boards
 from live.domain.views import BoardPage, MemberRecords, RecordList, RecordView
-from live.settings import Duration, Settings
-from live.store.board.audit import Auditor
+from live.settings import Settings
 from live.store.connection.client import connect
 from live.web.pages.language import grouped
+from tests.harness.checked import checked
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -157,16 +157,15 @@ class Stage:
 
 @asynccontextmanager
 async def stage(store: str, text: str, **changes: Any) -> AsyncIterator[Stage]:
-    """A server with the boards of a TOML text, which are audited at the end. `changes` replace settings."""
-    settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
+    """A server with the boards of a TOML text, which are checked at the end. `changes` replace settings."""
+    settings = fresh_settings(store, **{"conflation_interval": 0.01, **changes})
     parsed = parse_boards(text)
     async with run_server(settings, parsed) as url, httpx.AsyncClient(base_url=url, timeout=180) as http:
         boards = Stage(http, settings)
         try:
             yield boards
             for board in parsed:
-                auditor = Auditor(boards.store, board.id, settings.key_prefix, lambda *_: None)
-                report = await auditor.audit(repair=False)
+                report = await checked(boards.store, settings, board)
                 assert report.clean, report
         finally:
             await boards.store.aclose()

@@ -20,7 +20,7 @@ from live.journal.past.history import scores_at_all
 from live.journal.state.ranking import ranked_at
 from live.store.board.journal_stream import begin_journal
 from live.store.board.ledger import Ledger
-from live.store.board.state import SCRIPTS
+from live.store.board.requests import SCRIPTS
 from tests.harness.board_model import Reference
 from tests.harness.clock import set_clock, with_clock
 from tests.harness.journaled import Journaled
@@ -105,7 +105,7 @@ class RecordedBoard(Journaled):
         """Run `work` on the timeline of the board in SQL."""
 
         def reading(connection: Connection) -> Any:
-            (timeline,) = open_timelines(connection, self.settings.key_prefix)
+            (timeline,) = open_timelines(connection)
             return work(connection, timeline)
 
         return await self.databases[0].run(reading)
@@ -114,23 +114,20 @@ class RecordedBoard(Journaled):
         """The ranking at an hour, computed from the entries in SQL."""
 
         def work(connection: Connection, timeline: Timeline) -> list[Row]:
-            prefix, clock = self.settings.key_prefix, self.board.clock
-            _, data = next(contents_at(connection, prefix, timeline, [hour * 1000], clock))
+            clock = self.board.clock
+            _, data = next(contents_at(connection, timeline, [hour * 1000], clock))
             return self._rows(data, hour)
 
         found: list[Row] = await self.read(work)
         return found
 
     async def in_one_pass(self, hours: list[int]) -> list[list[Row]]:
-        """Return the rankings at several hours, read in one pass.
-
-        Check also that `ranks` gives each member its place.
-        """
+        """Return the rankings at several hours, read in one pass. Check also that `ranks` gives the same places."""
 
         def work(connection: Connection, _timeline: Timeline) -> list[list[Row]]:
             found = []
             times = [hour * 1000 for hour in hours]
-            for _, scores in scores_at_all(connection, self.settings.key_prefix, self.board, None, times):
+            for _, scores in scores_at_all(connection, self.board, None, times):
                 ranking = scores.ranked(self.board, self.model.hidden).members
                 ranks = scores.ranks(self.board, self.model.hidden, [*ranking, "e", "nobody"])
                 assert ranks == {member: place for place, member in enumerate(ranking, 1)}
@@ -186,7 +183,7 @@ async def past_is_exact(store: str, folder: Path, kind: str, seed: int, url: str
     """Check that the journal has the counted ranking at each hour, both in one pass over all hours and hour by hour."""
     async with timeline(store, folder, board_of(kind), url) as line:
         await live_through(line, seed)
-        since = since_of(await line.read(lambda sql, _: reaches_of(sql, line.settings.key_prefix, line.board, None)))
+        since = since_of(await line.read(lambda sql, _: reaches_of(sql, line.board, None)))
         assert since is not None
         hours = [hour for hour in sorted(line.said) if hour * 1000 >= since]
         assert len(hours) > HOURS // 2

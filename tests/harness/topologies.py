@@ -35,11 +35,7 @@ class Server(StoreProcess):
         super().__init__(binary, folder, *listening(self.port, certificate), "--bind", "127.0.0.1", *sync, *options)
 
     def ask(self, *words: str | int) -> Any:
-        """Send one command and return its reply.
-
-        Raises:
-            ConnectionError: the server closed the connection without a reply.
-        """
+        """Send one command and return its reply. ConnectionError: the server closed the connection without one."""
         reader = hiredis.Reader()
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(DEADLINE)

@@ -15,12 +15,12 @@ from live.domain.board import Board
 from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
-from live.settings import Duration, Settings
-from live.store.board.audit import Auditor
+from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
 from tests.harness import figures
+from tests.harness.checked import checked
 from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
@@ -105,7 +105,7 @@ class Traffic:
     async def compare(self) -> None:
         """Check that the store and the journal have as many events of each board as were acknowledged.
 
-        Each board must also pass the audit, and each viewer must be up to date.
+        Each board must also pass the check, and each viewer must be up to date.
         """
         client = connect(self.settings.store, replace(self.settings, data_dir=self.settings.data_dir / "compared"))
         store, journal = {}, {}
@@ -116,8 +116,7 @@ class Traffic:
                 keys, epoch = ledger.state.keys, ledger.state.epoch or ""
                 await eventually(partial(self._is_drained, client, keys.journal(epoch)))
                 await eventually(partial(self._is_shown, ledger))
-                auditor = Auditor(client, board.id, self.settings.key_prefix, lambda *_: None)
-                assert (await auditor.audit(repair=False)).clean
+                assert (await checked(client, self.settings, board)).clean
                 buckets = [name async for name in client.names(keys.seen_pattern)]
                 store[board.id] = sum([await client.call(name, "SCARD", name) for name in buckets])
                 journal[board.id] = await asyncio.to_thread(self._in_sql, board.id, epoch)
@@ -141,14 +140,13 @@ class Traffic:
         return not model.stale and seen == [(record.member, record.score) for record in records]
 
     def _in_sql(self, board: str, epoch: str) -> int:
-        """Return how many identities of events SQL has."""
         prefix = self.settings.key_prefix
         with Database("sqlite", self.settings.data_dir, prefix, writes=False) as database:
 
             def read(connection: Any) -> int:
-                timeline = find_timeline(connection, prefix, board, epoch)
+                timeline = find_timeline(connection, board, epoch)
                 assert timeline is not None
-                return sum(map(len, contents_of(connection, prefix, timeline).seen.values()))
+                return sum(map(len, contents_of(connection, timeline).seen.values()))
 
             return database.work(read)
 
@@ -164,9 +162,9 @@ async def traffic(
     settings = fresh_settings(
         store,
         data_dir=folder / "data",
-        write_deadline=Duration(deadline),
+        write_deadline=deadline,
         wait_replicas=0,  # after a failover in a Cluster of these tests, the new primary may have no replica
-        store_timeout=Duration(1),
+        store_timeout=1,
         journal="sqlite",
         anonymous_admin=True,
         open=True,

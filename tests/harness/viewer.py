@@ -8,7 +8,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from live.domain.ranking import Ranks, Record, apply
-from live.fanout.frames import Around, Sync, Update
+from live.domain.views import Around, Sync, Update
 
 
 class ModelViewer:

@@ -11,9 +11,8 @@ import httpx
 from websockets.frames import Opcode
 
 from live.domain.board import Board
-from live.settings import Duration
 from live.web import app
-from live.web.services import Live, make_parts
+from live.web.parts import Live, make_parts
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.raw_socket import HANDSHAKE, RawSocket
@@ -68,7 +67,7 @@ async def served(
         made.append(make_parts(*arguments))
         return made[-1]
 
-    settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
+    settings = fresh_settings(store, **{"conflation_interval": 0.01, **changes})
     with patch.object(app, "make_parts", keep):
         async with (
             run_server(settings, [board or rolling_board()], certificate=certificate) as url,

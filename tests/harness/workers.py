@@ -7,22 +7,20 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest.mock import patch
 
 import httpx
 
-from live.serve import bound_sockets, read_boards
+from live.process import supervisor
+from live.process.serve import Reloads, bound_sockets, check_store
+from live.process.supervisor import Supervisor
+from live.process.worker import run_worker
 from live.settings import Settings
 from live.system.processes import share
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
-from live.workers import supervisor
-from live.workers.reload import Reload
-from live.workers.supervisor import Supervisor
-from live.workers.worker import run_worker
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -47,22 +45,27 @@ class RunningWorkers:
         """The processes, oldest first."""
         return _children(self._forking)
 
-    def held(self) -> Counter[int]:
-        """How many connections each worker has accepted and holds."""
+    def holders(self) -> dict[int, int]:
+        """The worker that holds each connection, by the port of the client."""
         inodes = {}
         for pid in self.pids():
-            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):  # the process has just closed this descriptor
-                    target = str(descriptor.readlink())
-                    if target.startswith("socket:["):
-                        inodes[target[8:-1]] = pid
+            with suppress(OSError):  # the process has just ended, or has just closed a descriptor
+                for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                    with suppress(OSError):
+                        target = str(descriptor.readlink())
+                        if target.startswith("socket:["):
+                            inodes[target[8:-1]] = pid
         lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
         port = f":{self.port:04X}"
-        return Counter(
-            inodes[fields[9]]
+        return {
+            int(fields[2].rpartition(":")[2], 16): inodes[fields[9]]
             for fields in lines
             if fields[1].endswith(port) and fields[3] == "01" and fields[9] in inodes
-        )
+        }
+
+    def held(self) -> Counter[int]:
+        """How many connections each worker has accepted and holds."""
+        return Counter(self.holders().values())
 
     async def answer(self, count: int = 40) -> bool:
         """Tell whether the server answers `count` new connections within ten seconds."""
@@ -96,12 +99,15 @@ async def running_workers(
         fork_server({"PROMETHEUS_MULTIPROC_DIR": str(metrics.folder)}) as forking,
         patch.object(supervisor, "run_worker", target),
     ):
-        reload = Reload(partial(read_boards, settings))
-        parent = Supervisor(listen(listeners), metrics, settings, ServiceManager(), reload)
-        running = asyncio.create_task(parent.run())
+        reloads = Reloads()
+        if store:
+            await check_store(settings, reloads)
+        parent = Supervisor(listen(listeners), metrics, settings, ServiceManager())
+        running, reloading = asyncio.create_task(parent.run()), asyncio.create_task(reloads.run(settings))
         try:
             yield RunningWorkers(f"http://127.0.0.1:{listeners[0].getsockname()[1]}", metrics.folder, parent, forking)
         finally:
+            reloading.cancel()
             parent.stop()
             await running
 
@@ -117,12 +123,9 @@ async def until_ready(workers: RunningWorkers) -> None:
 
 @contextmanager
 def fork_server(environment: dict[str, str]) -> Iterator[int]:
-    """Start a fork server with these additional variables, and fork the processes of the context from it.
-
-    Yield its process id.
-    """
+    """Fork the processes of the context from a fork server with these additional variables. Yield its process id."""
     own = forkserver.ForkServer()
-    own.set_forkserver_preload(["live.workers.preloaded"])
+    own.set_forkserver_preload(["live.process.preloaded"])
     with patch.dict(os.environ, environment):
         own.ensure_running()
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from live.ingest.replies import takes_gzip
+from live.http.reply import takes_gzip
 
 
 @pytest.mark.parametrize(

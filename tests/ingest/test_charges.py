@@ -9,9 +9,9 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from live.auth.rate_limiter import RateLimiter
+from live.auth.rates import RateLimiter
 from live.domain.board_file import parse_boards
-from live.domain.limits import PrefixLimits
+from live.domain.limits import Client
 from live.domain.producer import Principal
 from tests.harness.server import run_server, serving
 from tests.harness.settings import fresh_settings
@@ -118,13 +118,13 @@ async def test_a_body_counts_once_towards_the_rate_of_each_prefix(valkey_url: st
     boards = parse_boards(text + "".join(f'[[board]]\nid = "{name}"\n' for name in names))
     spent: list[tuple[str, int]] = []
 
-    def record(_: RateLimiter, limits: PrefixLimits | Principal, events: int) -> None:
-        if isinstance(limits, PrefixLimits):
-            spent.append((limits.prefix, events))
+    def record(_: RateLimiter, limits: Client | Principal, events: int) -> None:
+        if isinstance(limits, Client):
+            spent.append((limits.rate_key, events))
 
     async with run_server(fresh_settings(valkey_url), boards) as url, httpx.AsyncClient(base_url=url) as client:
         with patch.object(RateLimiter, "spend", record):
             events = [{"key": "a", "board": name} for name in [*names, "acme-a", "acme-b", "acme-b"]]
             response = await client.post("/v1/events", json=events)
     assert response.json()["accepted"] == 7
-    assert spent == [("acme-", 5), ("beta-", 1)]
+    assert spent == [("boards:acme-", 5), ("boards:beta-", 1)]

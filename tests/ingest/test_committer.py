@@ -14,7 +14,6 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest import committer
 from live.ingest.committer import Committed, Committer, Wants, _AwaitedShare
 from live.metrics import REGISTRY
-from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.board.state import BoardState
 from live.store.connection.client import connect
@@ -253,7 +252,7 @@ async def test_too_many_waiting_events_are_refused(valkey_url: str) -> None:
 
 async def test_an_unavailable_store_rejects_all_waiting_requests() -> None:
     """Later requests are rejected too, while the store is unavailable."""
-    bench = Bench("unix:///nowhere/valkey.sock", write_deadline=Duration(0.1))
+    bench = Bench("unix:///nowhere/valkey.sock", write_deadline=0.1)
     requests = bench.send(*[likes("a")] * 20)
     await waiting(*requests)
     bench.committer.submit(_AwaitedShare([]), Wants(records=True))
@@ -267,7 +266,7 @@ async def test_an_unavailable_store_rejects_all_waiting_requests() -> None:
 @pytest.mark.parametrize("setting", ["maxmemory 1", "min-replicas-to-write 1"])
 async def test_a_store_that_can_not_write_does_not_stop_the_committer(own_store: StoreProcess, setting: str) -> None:
     """A store without free memory or without replicas is unavailable. Once it can write again, commits continue."""
-    bench = Bench(own_store.url, write_deadline=Duration(1))
+    bench = Bench(own_store.url, write_deadline=1)
     name, value = setting.split()
     async with bench.running():
         await bench.committer.commit(likes("a"))

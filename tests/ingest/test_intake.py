@@ -12,7 +12,6 @@ import pytest
 from live.domain.event import MAX_SCORE
 from live.ingest.intake import _Refused
 from live.ingest.routing import Kind
-from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import NEWS, make_key
 from tests.harness.server import serving
@@ -141,7 +140,7 @@ async def test_too_many_waiting_events_are_refused_with_retry_after(
 ) -> None:
     """When the queue is full, the next event is refused and not counted."""
     monkeypatch.setattr("live.ingest.committer.MOST_WAITING", 5)
-    settings = fresh_settings(own_store.url, write_deadline=Duration(3), store_timeout=Duration(3), rate=0)
+    settings = fresh_settings(own_store.url, write_deadline=3, store_timeout=3, rate=0)
     async with serving(settings, POSTS) as client:
         await send(client, '{"key":"a"}', None)
         with own_store.frozen():

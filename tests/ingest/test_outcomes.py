@@ -14,30 +14,30 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from live.auth.authenticator import Authenticator
-from live.auth.rate_limiter import RateLimiter
+from live.auth.rates import RateLimiter
 from live.domain.board import Boards
 from live.domain.decoding import DecodedBody
 from live.domain.event import Answer, Identities, IncomingEvent, Rejection
-from live.domain.limits import PrefixLimits
+from live.domain.limits import Client, PrefixLimits
 from live.domain.producer import Principal, Verb
 from live.domain.reader import BoardScope
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.http.parser import parse_head
+from live.http.reply import Reply, problem_reply
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
 from live.ingest.intake import Intake
 from live.ingest.refusals import Refusals
-from live.ingest.replies import Reply, problem_reply
-from live.ingest.routing import Posting
-from live.ingest.standings import Counted
+from live.ingest.routing import Counted, Posting
 from live.store.board.ledger import Ledger
 from live.store.board.write.slot_assignment import Placement
 from live.store.connection.client import connect
-from tests.harness.boards import rolling_board
+from tests.harness.boards import changed, rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
 
 OWNERS = {"free": "", "own": "me", "theirs": "other", "secret": "", "total": ""}
 PRIVATE = {"secret", "total"}
-TOTAL = msgspec.structs.replace(rolling_board(board="total"), source=frozenset(), union={"free": 2})
+TOTAL = changed(rolling_board(board="total"), source=frozenset(), union={"free": 2})
 BOARDS = Boards([
     msgspec.structs.replace(
         TOTAL if name == "total" else rolling_board(board=name),
@@ -46,6 +46,7 @@ BOARDS = Boards([
     )
     for name, owner in OWNERS.items()
 ])  # fmt: skip
+HEAD = parse_head(b"POST /v1/events HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n")
 ME = Principal("me", None, frozenset({"post"}), 0, 0, "me")
 READER = msgspec.structs.replace(ME, verbs=frozenset({"post", "read"}))
 LIMITED = msgspec.structs.replace(READER, boards=BoardScope.of(["free", "theirs"]))
@@ -195,7 +196,7 @@ def answer(case: Case) -> tuple[Answer | Exception, list[Counted]]:
     body, producer = DecodedBody(incoming, list(range(len(incoming))), [], likes), case.producer
     key, sample = "key" if case.has_key else None, cast("Any", Sample())
     posting = Posting(BOARDS, producer, Identities(producer.id), body, results.append, sample, key)
-    posting.want(case.wants, counted)
+    posting.wants, posting.counted = case.wants, counted
     posting.route()
     committers: Any = {name: Given(name, case) for name in OWNERS}
     posting.send(committers, cast("RateLimiter", None))  # no board has limits, so the rate limiter is not used
@@ -232,7 +233,7 @@ def test_the_outcomes_of_boards_become_one_answer(case: Case) -> None:
 class Exhausted:
     """A rate limiter with nothing left."""
 
-    def spend(self, limits: PrefixLimits, _events: int) -> None:
+    def spend(self, limits: Client, _events: int) -> None:
         """Refuse, and name the prefix."""
         raise ProblemError("rate_exceeded", f"{limits.whom} exceed their rate", retry_after=2)
 
@@ -315,7 +316,7 @@ async def intake(valkey_url: str) -> AsyncIterator[Intake]:
     committers = {"posts": committer}
     running = asyncio.create_task(committer.run())
     boards = Boards([ledger.state.board])
-    refusals = Refusals(client, settings.key_prefix)
+    refusals = Refusals(client)
     yield Intake(settings, boards, committers, authenticator, rates, _unavailable, refusals=refusals)
     await stop(running)
     await client.aclose()
@@ -335,7 +336,7 @@ async def test_an_event_of_the_server_itself_counts(intake: Intake) -> None:
 
 async def test_a_plain_body_is_answered_with_the_fault_of_its_board(intake: Intake) -> None:
     """The event is not counted (`store_unavailable`), or may have been counted (`outcome_unknown`)."""
-    head = intake.read_head(ME, [], {b"content-type": b"application/json"})
+    head = intake.check(HEAD, ME)
     for unknown, code in ((False, "store_unavailable"), (True, "outcome_unknown")):
         reply = intake.reply_to_plain(head, b'{"key":"a"}', StoreUnavailableError("away", unknown=unknown))
         assert (reply.status, msgspec.json.decode(reply.body)["code"]) == (503, code)
@@ -359,7 +360,7 @@ async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_f
     for amount in (1, 900):
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         body = msgspec.json.encode([{"key": "a", "board": "new"}] * amount)
-        head = intake.read_head(ME, [], {b"content-type": b"application/json"})
+        head = intake.check(HEAD, ME)
         intake.submit(head, body, answer.set_result)
         reply = await asyncio.wait_for(answer, 60)
         assert (reply.status, msgspec.json.decode(reply.body)["code"]) == (503, "store_unavailable")

@@ -19,7 +19,7 @@ async def test_refused_events_are_listed_while_somebody_looks(valkey_url: str, m
     monkeypatch.setattr(refusals, "_PAUSE", 0.01)
     settings = fresh_settings(valkey_url)
     client, keys = connect(settings.store, settings), SystemKeys(settings.key_prefix)
-    sample = Refusals(client, settings.key_prefix)
+    sample = Refusals(client)
     long = "x" * 65
     events = [IncomingEvent(key="a"), IncomingEvent(key=long, board=long, type=long)]
     rejected = [

@@ -3,31 +3,35 @@
 import asyncio
 import re
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
-from live.domain.board import Board, Votes
+from live.domain.board import Board
+from live.domain.choices import Votes
 from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
 from live.domain.text import nearest
 from live.domain.window import Forever, Periods
 from live.ingest import routing
 from live.ingest.committer import Committer, Share, Wants
+from tests.harness.boards import built
+from tests.harness.clock import datetime_of
 from tests.harness.ingest import make_key, scores, summary
 from tests.harness.mutation import replaced
 from tests.harness.producer import post
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 
-RUNS = Packing((Field("levels", "desc", 0, 9),))
+RUNS = Packing((Field(name="levels", high=9),))
 
 
 def board(name: str, *types: str, **choices: Any) -> Board:
     """A board without a window."""
-    return Board(**{"id": name, "title": name, "source": frozenset(types or {"like"}), "window": Forever(), **choices})
+    return built(**{"id": name, "title": name, "source": frozenset(types or {"like"}), "window": Forever(), **choices})
 
 
 async def all_scores(client: httpx.AsyncClient) -> dict[str, dict[str, int]]:
@@ -169,7 +173,7 @@ async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weight
 
 async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> None:
     """The event is refused on the union only, and the refusal names the union. An amount at the limit is accepted."""
-    both = board("both", union={"x": 3, "y": 1}, source=frozenset())
+    both = board("both", union={"x": 3, "y": 1}, source=frozenset(), max_amount=10**9)
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
         answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
         assert summary(answer) == (2, 0, [(0, "amount_too_large", "both", True)])
@@ -314,10 +318,15 @@ async def test_only_contests_take_changes(valkey_url: str, others: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("opens", "closes", "code"), [(2**42, None, "not_open"), (None, 5, "closed"), (5, 2**42, None)]
+    ("opens", "closes", "code"),
+    [
+        (datetime_of(2**42), None, "not_open"),
+        (None, datetime_of(5), "closed"),
+        (datetime_of(5), datetime_of(2**42), None),
+    ],
 )
 async def test_a_contest_that_is_not_open_refuses_votes(
-    valkey_url: str, opens: int | None, closes: int | None, code: str | None
+    valkey_url: str, opens: datetime | None, closes: datetime | None, code: str | None
 ) -> None:
     """The store's clock decides."""
     contest = board("vote", votes=Votes(opens=opens, closes=closes), window=Periods(unit="year"))

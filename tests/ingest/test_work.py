@@ -12,10 +12,9 @@ from typing import Final
 
 import pytest
 
-from live.domain.cloudevent import decode_batch, decode_structured
-from live.domain.decoding import DecodedBody, decode_json, decode_ndjson
+from live.domain.decoding import DecodedBody, decode_batch, decode_json, decode_ndjson, decode_structured
 from live.errors import ProblemError
-from live.ingest.decompression import decompress
+from live.ingest.intake import decompress
 from live.settings import Settings
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -99,33 +98,26 @@ def cost(work: Callable[[], object]) -> float:
         gc.enable()
 
 
-def unit() -> float:
-    """CPU time of a piece of work that takes about a millisecond on a machine of 2024."""
-    started = time.thread_time()
-    total = 0
-    for number in range(20_000):
-        total += number * number % 7
-    assert total
-    return time.thread_time() - started
+def ratio(work: Callable[[], object]) -> float:
+    """How many times as long as `json.loads` needs for many small arrays, measured right after it. The best run counts.
 
-
-def units(work: Callable[[], object]) -> float:
-    """How many times as long as `unit()`, measured right after it, work takes. The best run counts."""
-    ratio = math.inf
-    for _ in range(12):
-        ratio = min(ratio, cost(work) / unit())
-        if ratio < 10:
+    Both take new memory, whose price depends on the machine and on what else it does.
+    """
+    lowest, arrays = math.inf, array("[]")
+    for _ in range(100):  # a neighbor may slow down work on memory for seconds
+        lowest = min(lowest, cost(work) / cost(lambda: json.loads(arrays)))
+        if lowest < 2:
             break
-    return ratio
+    return lowest
 
 
 @pytest.mark.alone  # beside seven others, CPU time is up to three times as much
 @pytest.mark.parametrize("name", WORST)
 def test_no_body_takes_long(name: str) -> None:
-    """Decoding the largest body takes at most about 12 milliseconds of a machine of 2024."""
+    """Decoding the largest body takes not much longer than decoding as many bytes of small arrays."""
     decode, body = WORST[name]
     assert len(body) <= LARGEST
-    assert units(lambda: decode(body, MOST)) < 16
+    assert ratio(lambda: decode(body, MOST)) < 3
 
 
 @pytest.mark.alone  # beside seven others, CPU time is up to three times as much
@@ -133,7 +125,7 @@ def test_no_body_takes_long(name: str) -> None:
 def test_no_compressed_body_takes_long(name: str) -> None:
     """Decompressing the largest body takes a few milliseconds."""
     assert len(GZIP[name]) <= LARGEST
-    assert units(lambda: decompress(GZIP[name], LARGEST)) < 16
+    assert ratio(lambda: decompress(GZIP[name], LARGEST)) < 3
 
 
 def test_a_body_has_a_limited_number_of_gzip_members() -> None:

@@ -437,3 +437,16 @@ test("a watch can begin at a known position", async () => {
   await clock.advance(SECOND);
   assert.equal(world.asked[0], "ws://x/root/v1/boards/b/live?limit=5&key=me%26you&around=2&epoch=e1&offset=1");
 });
+
+test("another definition of the board is taken over, although no record has changed", async () => {
+  const { clock, world, live } = watched();
+  live.start();
+  await clock.advance(SECOND);
+  const send = (/** @type {object} */ facts) => world.viewers.forEach((viewer) => viewer.send(JSON.stringify({ ...world.board.sync(), ...facts })));
+  const changes = /** @type {unknown[]} */ ([]);
+  live.on("change", ({ definition, facts }) => changes.push([definition, facts?.closes]));
+  send({ definition: "d1" });
+  send({ definition: "d2", closes: "2026-11-29T12:00:00Z" });
+  send({ definition: "d2", closes: "2026-11-29T12:00:00Z" });
+  assert.deepEqual(changes, [["d1", undefined], ["d2", "2026-11-29T12:00:00Z"]]);
+});

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { beginsWord, formOf } from "../../static/finding.js";
+import { beginsWord, formOf } from "../../static/find.js";
 
 const [forms, cases] = JSON.parse(readFileSync(new URL("finding.json", import.meta.url), "utf8"));
 

@@ -20,7 +20,7 @@ test("a wall keeps the screen on, also after it was hidden, and its picture does
   Object.defineProperty(globalThis, "document", { value: document, configurable: true });
   Object.defineProperty(globalThis, "navigator", { value: { wakeLock }, configurable: true });
   mock.timers.enable({ apis: ["setInterval"] });
-  startProgramme([], () => 0);
+  startProgramme([]);
   assert.equal(locks, 1);
   for (hidden of [true, false]) for (const work of listeners) work();
   assert.equal(locks, 2);

@@ -2,8 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { momentWords } from "../../static/client/words.js";
-import { stateWords } from "../../static/client/status.js";
+import { momentWords, stateWords } from "../../static/client/words.js";
 
 const NOW = 1_000_000;
 const OPEN = { frozen: false, closes: Infinity };

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from live import __version__
-from live.web.http.static import CLIENT
+from live.web.static import CLIENT
 
 ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = ROOT / ".tools" / "node_modules"

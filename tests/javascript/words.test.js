@@ -2,14 +2,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { setLanguage, translate } from "../../static/client/language.js";
 import { words as chinese } from "../../static/client/words/zh-Hans.js";
 import { words as english } from "../../static/client/words/en.js";
 import {
-  barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, placeWords,
+  barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, placeWords, setLanguage, translate,
 } from "../../static/client/words.js"; // prettier-ignore
-import { periodWords } from "../../static/periods.js";
-import { differsClearly, trendPoints, trendScale } from "../../static/sparkline.js";
+import { periodWords } from "../../static/later.js";
+import { differsClearly, trendPoints, trendScale } from "../../static/trends.js";
 
 test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "−1,234,567", "–"]);

@@ -1,1 +1,1 @@
-"""The journal: it is moved to SQL exactly once, folded, retained and used to rebuild boards."""
+"""The journal: it is moved to SQL exactly once, folded, retained and used to recover boards."""

@@ -18,11 +18,9 @@ from structlog.testing import capture_logs
 
 import live.journal.database
 import live.store.connection.client
-from live.domain.board import Boards
 from live.errors import JournalError, SetupError
 from live.journal.database import Database, existing_journal, open_journal, unsafe_in_sql
-from live.serve import check_store
-from live.settings import as_environment
+from live.process.serve import check_store
 from live.store.connection.client import Store, connect
 from live.store.connection.durability import unsafe_settings
 from tests.harness.boards import rolling_board
@@ -31,7 +29,8 @@ from tests.harness.journaled import journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.network import free_port
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
-from tests.harness.settings import fresh_settings
+from tests.harness.server import define
+from tests.harness.settings import as_environment, fresh_settings
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 from tests.harness.waiting import eventually
 
@@ -45,7 +44,7 @@ async def test_the_settings_of_sqlite_are_read(valkey_url: str, tmp_path: Path) 
     """A connection that does not sync each commit can lose commits."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.drainer()
-        assert await unsafe_in_sql(board.databases[0]) == []
+        assert await board.databases[0].run(unsafe_in_sql) == []
 
         def careless(connection: Any, record: Any) -> None:
             del record
@@ -53,7 +52,7 @@ async def test_the_settings_of_sqlite_are_read(valkey_url: str, tmp_path: Path) 
 
         with replaced(live.journal.database, "_write_ahead", careless):
             await board.drainer()
-        found = await unsafe_in_sql(board.databases[1])
+        found = await board.databases[1].run(unsafe_in_sql)
         assert found == ["SQLite has synchronous = 1: a power cut loses what was committed"]
 
 
@@ -72,7 +71,7 @@ async def test_the_settings_of_postgres_are_read(tmp_path: Path, postgres: Postg
         database = open_journal(fresh_settings("", journal=url, data_dir=tmp_path), writes=False)
         assert database is not None
         try:
-            found = await unsafe_in_sql(database)
+            found = await database.run(unsafe_in_sql)
         finally:
             await database.aclose()
         return [line.removeprefix("PostgreSQL has ").partition(" = ")[0] for line in found]
@@ -117,7 +116,8 @@ async def replicas_are_named(url: str, folder: Path) -> None:
 
         await eventually(is_copied)
     with capture_logs() as logs:
-        await check_store(settings, Boards([rolling_board()]))
+        await define(settings, [rolling_board()])
+        await check_store(settings)
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == [REPLICAS]
 
 
@@ -247,7 +247,7 @@ def test_a_journal_with_another_schema_is_refused(tmp_path: Path, *, writes: boo
     with Database("sqlite", tmp_path, "live", writes=True) as database:
         assert database.take_now()
         database.work(lambda connection: connection.execute(text("UPDATE about SET value = '5' WHERE name = 'schema'")))
-        database.work(lambda connection: connection.execute(text("DROP TABLE erased")))
+        database.work(lambda connection: connection.execute(text("DROP TABLE period")))
     with Database("sqlite", tmp_path, "live", writes=writes) as database:
         with pytest.raises(SetupError, match=r"holds a journal with schema 5, .*: start the version that wrote it, or"):
             database.work(lambda connection: connection.execute(text("SELECT * FROM life")))
@@ -255,4 +255,4 @@ def test_a_journal_with_another_schema_is_refused(tmp_path: Path, *, writes: boo
             with pytest.raises(SetupError, match="holds a journal with schema 5"):
                 database.take_now()
     with closing(sqlite3.connect(tmp_path / "journal-live.db")) as held:
-        assert "erased" not in {name for (name,) in held.execute("SELECT name FROM sqlite_master")}
+        assert "period" not in {name for (name,) in held.execute("SELECT name FROM sqlite_master")}

@@ -1,4 +1,4 @@
-"""Run-time boards that have no event yet are in the journal at once, and are restored as empty boards."""
+"""Boards that have no event yet are in the journal at once, and are restored as empty boards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import insert
 
 import live.store.board.manage.lifecycle
-from live.domain.board import Boards
 from live.journal.log.timelines import Timeline, find_timeline
 from live.journal.schema import DEFINITION, LIFE
-from live.maintenance.rebuild import Rebuilding, Wanted
+from live.maintenance import recover
+from live.maintenance.recover import Recovery, Wanted
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.registry.definitions import Definition, DefinitionStore
@@ -30,8 +30,7 @@ MADE = msgspec.structs.replace(rolling_board(), id="made", title="made")
 
 async def known(board: Journaled, epoch: str) -> Timeline | None:
     """The timeline of the board `made` in SQL, if it has an entry."""
-    prefix = board.settings.key_prefix
-    timeline = await board.databases[0].run(lambda connection: find_timeline(connection, prefix, "made", epoch))
+    timeline = await board.databases[0].run(lambda connection: find_timeline(connection, "made", epoch))
     return timeline if timeline is not None and timeline.size else None
 
 
@@ -82,27 +81,27 @@ def defined(prefix: str, name: str, epoch: str, state: State = "live", **choices
     return {"prefix": prefix, "kind": "boards", "name": name, "version": 3, "time": 1, "value": value}
 
 
-async def rebuild_without_a_timeline(board: Journaled) -> None:
-    """SQL has the definition of a board, and no entry. It is rebuilt as an empty board, which counts events."""
+async def recover_without_a_timeline(board: Journaled) -> None:
+    """SQL has the definition of a board, and no entry. It is recovered as an empty board, which counts events."""
     await board.drainer()
     prefix, database = board.settings.key_prefix, board.databases[0]
     rows = [defined(prefix, "made", epoch="lost")]
     await database.run(lambda connection: connection.execute(insert(DEFINITION), rows))
-    rebuilding = Rebuilding(board.client, board.settings, Boards([]), database, lambda *_: None)
-    planned = await rebuilding.rebuild(Wanted(dry=True))
-    done = await rebuilding.rebuild(Wanted())
+    recovery = Recovery(board.client, board.settings, database, lambda *_: None)
+    planned = await recovery.recover(Wanted(dry=True))
+    done = await recovery.recover(Wanted())
     assert [(one.board, one.offset, one.members) for one in done] == [("made", 0, 0)]
     assert planned == done
-    held = (await DefinitionStore(board.client, prefix).load()).boards
-    assert {name: one.epoch for name, one in held.items()} == {"made": done[0].epoch}
+    held = (await DefinitionStore(board.client).load()).boards
+    assert held["made"].epoch == done[0].epoch
     keys = Keys(prefix, "made")
     assert await board.client.hget(keys.meta, "epoch") == done[0].epoch.encode()
     assert await board.client.sismember(SystemKeys(prefix).journals, f"made {done[0].epoch}")
-    assert await rebuilding.rebuild(Wanted()) == [], "a second rebuild finds something to do"
+    assert await recovery.recover(Wanted()) == [], "a second recovery finds something to do"
 
 
 async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tmp_path: Path) -> None:
-    """The journal lacks the board's later entries, so the board is not rebuilt.
+    """The journal lacks the board's later entries, so the board is not recovered.
 
     The board is not named while the store has it.
     """
@@ -114,14 +113,17 @@ async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tm
         await database.run(lambda connection: connection.execute(insert(LIFE).values(life)))
         row = defined(prefix, "made", epoch="lost", journal="off")
         await database.run(lambda connection: connection.execute(insert(DEFINITION).values(row)))
-        rebuilding = Rebuilding(board.client, board.settings, Boards([]), database, lambda *_: None)
-        assert (await rebuilding.rebuild(Wanted(dry=True)), rebuilding.left_out) == ([], ["made"])
+        recovery = Recovery(board.client, board.settings, database, lambda *_: None)
+        assert (await recovery.recover(Wanted(dry=True)), recovery.left_out) == (
+            [],
+            {"made": "its journal was turned off"},
+        )
         await board.client.hset(Keys(prefix, "made").meta, "epoch", "lost")
-        assert (await rebuilding.rebuild(Wanted(dry=True)), rebuilding.left_out) == ([], [])
+        assert (await recovery.recover(Wanted(dry=True)), recovery.left_out) == ([], {})
 
 
-async def rebuild_a_part(board: Journaled) -> None:
-    """Rebuild one part of a union alone. The union must go on counting the events of this part."""
+async def recover_a_part(board: Journaled) -> None:
+    """Recover one part of a union alone. The union must go on counting the events of this part."""
     await board.drainer()
     prefix, database = board.settings.key_prefix, board.databases[0]
     rows = [defined(prefix, "made", epoch="lost")]
@@ -129,44 +131,43 @@ async def rebuild_a_part(board: Journaled) -> None:
     union = Definition(choices={"union": {"made": 1}}, epoch="kept", parts={"made": "lost"})
     names = SystemKeys(prefix)
     await board.client.hset(names.definitions, mapping={"sum": msgspec.json.encode(union), ":version": 1})
-    rebuilding = Rebuilding(board.client, board.settings, Boards([]), database, lambda *_: None)
-    (done,) = await rebuilding.rebuild(Wanted(board="made"))
-    held = (await DefinitionStore(board.client, prefix).load()).boards
+    recovery = Recovery(board.client, board.settings, database, lambda *_: None)
+    (done,) = await recovery.recover(Wanted(board="made"))
+    held = (await DefinitionStore(board.client).load()).boards
     assert (held["sum"].parts, held["sum"].epoch) == ({"made": done.epoch}, "kept")
 
 
-async def test_a_union_keeps_a_part_that_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
-    """The rebuilt part has a new epoch. The union must still count its events."""
+async def test_a_union_keeps_a_part_that_is_recovered(valkey_url: str, tmp_path: Path) -> None:
+    """The recovered part has a new epoch. The union must still count its events."""
     async with journaled(valkey_url, tmp_path) as board:
-        await rebuild_a_part(board)
+        await recover_a_part(board)
 
 
 @pytest.mark.mutant
 async def test_a_forgotten_union_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """In the mutant, the union's definition keeps the part's old epoch."""
 
-    async def none(*_: Any) -> dict[str, str]:
-        return {}
+    def same(definition: Definition, _: Any) -> Definition:
+        return definition
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a union lacks its rebuilt part"), replaced(Rebuilding, "_unions", none):
-            await rebuild_a_part(board)
+        with must_be_caught("a union lacks its recovered part"), replaced(recover, "_with_parts", same):
+            await recover_a_part(board)
 
 
-async def test_a_board_that_is_only_defined_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_board_that_is_only_defined_is_recovered(valkey_url: str, tmp_path: Path) -> None:
     """The board's definition gets the new epoch."""
     async with journaled(valkey_url, tmp_path) as board:
-        await rebuild_without_a_timeline(board)
+        await recover_without_a_timeline(board)
 
 
 @pytest.mark.mutant
 async def test_a_dropped_definition_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant rebuilds only boards with entries."""
+    """The mutant recovers only boards with entries."""
 
-    async def with_entries(_: Any, begun: Timeline, newest: Any, *given: Any) -> Any:
-        assert begun.size == len(given) - 2 == 0
-        return newest
+    async def with_entries(_: Any, begun: Timeline, _lines: Any) -> None:
+        assert begun.size == 0
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a definition without a timeline is dropped"), replaced(Rebuilding, "_with", with_entries):
-            await rebuild_without_a_timeline(board)
+        with must_be_caught("a definition without a timeline is dropped"), replaced(Recovery, "_line_of", with_entries):
+            await recover_without_a_timeline(board)

@@ -19,43 +19,55 @@ from tests.harness.journaled import journaled
 def without_b(kind: str, body: object) -> Any:
     """A body without the member `b`, decoded; None if nothing changes."""
     encoded = msgspec.msgpack.encode(body)
-    found = without(Head(kind, 0, "1-0", 0, "", ""), encoded, lambda member: member == "b")
+    found = without(Head(kind, 0, "1-0", 0, "", ""), encoded, "b")
     return None if found is None else msgspec.msgpack.decode(found)
 
 
 def test_every_other_event_of_a_batch_keeps_its_place() -> None:
-    """The share of each producer and the list of events keep their order. Only what names the member is removed."""
+    """The single events of a group and the list of events keep their order. Only what names the member is removed."""
+    rules = {"operation": "incr", "order": "backward"}
+    place = {"start": 0, "suffix": ""}
     groups = [
-        {"members": ["a"], "amounts": [1]},
+        {**place, "members": ["a"], "amounts": [1]},
         {
-            "members": ["a", "b", "c"], "amounts": [1, 2, 3], "orders": [7, 8, 9], "metadata": ["x", "y", "z"],
-            "parts": [[5, [0, 1, 1, 2]], [6, [2, 3, 1, 4]]],
+            **place, "members": ["a", "b", "c"], "amounts": [1, 2, 3], "orders": [7, 8, 9],
+            "metadata": ["x", "y", "z"],
+            "events": {
+                "members": [0, 1, 1, 2], "amounts": [1, 4, -2, 3], "times": [0, 9, 8, 7],
+                "metadata": ["x", "u", "y", "z"], "producers": [0, 1, 0, 1],
+            },
         },
     ]  # fmt: skip
     events = {"members": ["b", "a"], "amounts": [4, 5], "times": [1, 2]}
-    assert without_b("add", {"groups": groups, "events": events, "reason": "for b", "held": 1, "writer": "w"}) == {
+    assert without_b("add", {"rules": rules, "groups": groups, "events": events, "reason": "for b", "span": 6}) == {
+        "rules": rules,
         "groups": [
             groups[0],
             {
-                "members": ["a", "", "c"], "amounts": [1, 0, 3], "orders": [7, 0, 9], "metadata": ["x", "", "z"],
-                "parts": [[5, [0, 1, 1, 0]], [6, [2, 3, 1, 0]]],
+                **place, "members": ["a", "", "c"], "amounts": [1, 0, 3], "orders": [7, 0, 9],
+                "metadata": ["x", "", "z"],
+                "events": {
+                    "members": [0, 1, 1, 2], "amounts": [1, 0, 0, 3], "times": [0, 9, 8, 7],
+                    "metadata": ["x", "", "", "z"], "producers": [0, 1, 0, 1],
+                },
             },
         ],
         "events": {"members": ["", "a"], "amounts": [0, 5], "times": [1, 2]},
-        "reason": "", "writer": "w",
+        "span": 6,
     }  # fmt: skip
     events["members"] = ["a", "b"]
-    assert without_b("add", {"events": events}) == {
-        "groups": [], "events": {"members": ["a", ""], "amounts": [4, 0], "times": [1, 2]}
+    assert without_b("add", {"rules": rules, "events": events}) == {
+        "rules": rules, "events": {"members": ["a", ""], "amounts": [4, 0], "times": [1, 2]}
     }  # fmt: skip
-    assert without_b("add", {"groups": groups[:1], "events": {"members": ["a"], "amounts": [1]}, "reason": "a"}) is None
+    events["members"] = ["a", "a"]
+    assert without_b("add", {"rules": rules, "groups": groups[:1], "events": events, "reason": "a"}) is None
 
 
 @pytest.mark.parametrize(
     ("kind", "body", "expected"),
     [
-        ("tags", [["", "a", 9, 1], ["", "b", 9, 2]], [["", "a", 9, 1]]),
-        ("tags", [["", "a", 9, 1]], None),
+        ("tags", [["a", 9, 1], ["b", 9, 2]], [["a", 9, 1]]),
+        ("tags", [["a", 9, 1]], None),
         ("hide", {"member": "b", "on": 1}, {"member": "", "on": 1}),
         ("enter", {"member": "b", "metadata": "x"}, {"member": "", "metadata": ""}),
         ("enter", {"member": "a", "metadata": "x"}, None),
@@ -70,21 +82,23 @@ def test_an_entry_names_no_erased_member(kind: str, body: object, expected: obje
 def test_a_board_is_adopted_without_the_member() -> None:
     """The member is taken out of the flat lists of slots, rankings, contestants, hidden members and events."""
     logged = ["\0" * 8 + f"{amount} {member}" for member, amount in (("a", 1), ("b", 2))]
-    held = {
+    texts = ("parent", "edition", "shape", "secret", "newest", "latest", "bucket", "span")
+    rest = {**dict.fromkeys(texts, ""), "seen": []}
+    held = rest | {
         "slots": [["0", ["a", "1", "b", "2"]], ["60", ["b", "3"]]],
-        "tables": [["", ["b", "1", "c", "2"], ["b", "x"], {}]],
+        "tables": [["", ["b", "1", "c", "2"], ["b", "x"], []]],
         "entrants": ["b", "y", "a", "z"],
         "hidden": ["a", "b"],
         "log": [logged[0], "10", logged[1], "11"],
     }
-    assert without_b("adopt", held) == {
+    assert without_b("adopt", held) == rest | {
         "slots": [["0", ["a", "1"]], ["60", []]],
-        "tables": [["", ["c", "2"], [], {}]],
+        "tables": [["", ["c", "2"], [], []]],
         "entrants": ["a", "z"],
         "hidden": ["a"],
         "log": [logged[0], "10"],
     }
-    nothing = {"slots": [["0", ["a", "1"]]], "tables": [], "entrants": [], "hidden": ["a"], "log": []}
+    nothing = rest | {"slots": [["0", ["a", "1"]]], "tables": [], "entrants": [], "hidden": ["a"], "log": []}
     assert without_b("adopt", nothing) is None
 
 
@@ -98,14 +112,13 @@ async def test_every_row_of_a_board_forgets_a_member(
         for members in ("ab", "a", "b", "a"):
             await board.like(*members)
             await drainer.sweep()
-        prefix = board.settings.key_prefix
 
         def work(connection: Any) -> None:
-            (timeline,) = open_timelines(connection, prefix)
+            (timeline,) = open_timelines(connection)
             segments = connection.scalars(select(SEGMENT.c.id).order_by(SEGMENT.c.id)).all()
             for segment in segments[:2]:
                 wanted = Due(timeline, segment)
-                keep(connection, wanted, *make(connection, prefix, wanted))
+                keep(connection, wanted, *make(connection, wanted))
             named = {"start": 0, "newest": 5, "revision": 1, "offset": 0, "final": True, "life": timeline.id}
             for start, members in enumerate((["b", "a"], ["a"])):
                 body = {
@@ -116,15 +129,12 @@ async def test_every_row_of_a_board_forgets_a_member(
                 packed = compress(msgspec.msgpack.encode(body))
                 connection.execute(insert(PERIOD), {**named, "start": start, "crc": packed.crc, "data": packed.data})
 
-            def forget(name: str, at: int, **choices: Any) -> tuple[int, int, int]:
-                found = forget_in_board(connection, prefix, name, lambda one: at if one == "b" else -1, **choices)
+            def forget(name: str, member: str = "b", *, dry: bool = False) -> tuple[int, int, int]:
+                found = forget_in_board(connection, name, member, dry=dry)
                 return found.entries, found.checkpoints, found.periods
 
-            far = 2**60
-            assert forget("posts", 4_999_999) == (0, 0, 0), "entries after the erasure were rewritten"
-            assert forget("other", far) == (0, 0, 0)
-            assert forget("posts", far, dry=True, needle=b"no such text")[:2] == (0, 0)
-            assert [forget("posts", far, dry=dry) for dry in (True, False, False)] == [(2, 2, 1), (2, 2, 1), (0, 0, 0)]
+            assert forget("other") == forget("posts", "no such member") == (0, 0, 0)
+            assert [forget("posts", dry=dry) for dry in (True, False, False)] == [(2, 2, 1), (2, 2, 1), (0, 0, 0)]
             rows = connection.execute(select(PERIOD.c.crc, PERIOD.c.data).order_by(PERIOD.c.start)).all()
             left = {"members": ["a"], "scores": [1], "metadata": {"a": b"{}"}}
             assert [msgspec.msgpack.decode(decompress(row.crc, row.data)) for row in rows] == [left] * 2

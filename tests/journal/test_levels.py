@@ -14,7 +14,7 @@ from tests.harness.waiting import eventually
 
 @asynccontextmanager
 async def serving(store: str, level: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with a run-time board whose choice `journal` is `level`."""
+    """A server with a board whose choice `journal` is `level`."""
     async with server(store, DEFAULT_BOARD, journal="sqlite", anonymous_admin=True, open=True) as client:
         made = await client.put("/v1/boards/made", json={"types": ["run"], "ties": "key", "journal": level})
         assert (made.status_code, made.json()["journal"]) == (201, level), made.text

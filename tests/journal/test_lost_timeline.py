@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import msgspec
 import pytest
 import redis
 
-from live.settings import HostPattern, Settings
+from live.settings import Settings
 from tests.harness.forked import run_live
 from tests.harness.server import ServerProcess
 from tests.harness.store import Copy, StoreProcess
@@ -52,7 +51,7 @@ class Served:
         self.folder, self.store = folder, store
         self.settings = Settings(
             port=0, store=store.url, data_dir=folder / "data", boards=boards, journal="sqlite",
-            allowed_hosts=(HostPattern("x"),),
+            allowed_hosts=("x",),
         )  # fmt: skip
         self.server = ServerProcess(self.settings, folder)
 
@@ -151,12 +150,12 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         assert any("has board posts" in line and "is at offset 5" in line for line in lost), lost
         refused = live.run("backup", str(tmp_path / "refused"))
         assert (refused.returncode, "lost data" in refused.stderr) == (2, True)
-        compared = json.loads(live.run("reconcile", "--json").stdout)
+        compared = json.loads(live.run("check", "--json").stdout)
         faults = {report["board"]: report["fault"] for report in compared["boards"]}
-        assert "it lost data" in faults["posts"]
+        assert "live recover --from journal --board posts" in faults["posts"]
         assert not faults["quiet"], "a board that lost nothing has a fault"
-        taught = live.run("reconcile", "--board", "posts", "--repair", "journal")
-        assert (taught.returncode, "--accept-loss" in taught.stderr) == (2, True)
+        taught = live.run("check", "--board", "posts", "--repair", "journal")
+        assert (taught.returncode, "live recover --from journal --board posts" in taught.stdout) == (1, True)
         live.server.stop()
         live.server.start()
         async with httpx.AsyncClient(base_url=live.server.url, timeout=180) as client:
@@ -165,7 +164,8 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
             assert (await client.post("/v1/events", json={"type": "none", "key": "c"})).json()["accepted"] == 1
         live.server.stop()
 
-        live.server.start("--accept-loss")
+        live.server.recover_from_store()
+        live.server.start()
         await asyncio.to_thread(live.like, "c", 3)
         await live.drained()
         assert live.scores() == {"a": 5, "c": 3}
@@ -184,7 +184,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
             "the lost board has no new timeline, or another board has one"
         )
         assert live.said("journal", "--verify")["sound"]
-        assert live.said("reconcile")["equal"]
+        assert live.said("check")["clean"]
         exported = live.run("export", "posts")
         assert [line.split(",")[1:3] for line in exported.stdout.splitlines()[1:]] == [["a", "5"], ["c", "3"]]
         live.said("backup", str(tmp_path / "backup"))
@@ -197,26 +197,30 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         assert members == {"posts": 2, "hot": 2, "replayed": 2, "quiet": 1}
         with redis.Redis.from_url(own_store.url) as client:
             client.flushall()
-        rebuilt = {board["board"]: board["members"] for board in live.said("rebuild")["boards"]}
-        assert rebuilt == members
+        recovered = {board["board"]: board["members"] for board in live.said("recover", "--from", "journal")["boards"]}
+        assert recovered == members
 
 
-async def test_a_lost_board_can_be_rebuilt_from_its_journal(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Instead of accepting the loss, an operator gives the store back what SQL has, under a new epoch."""
+async def test_a_lost_board_can_be_recovered_from_its_journal(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Instead of accepting the loss, an operator gives the store back what SQL has."""
     with served(own_store, tmp_path) as live:
         await go_back(live)
         await eventually(lambda: is_lost(live))
-        running = live.run("reconcile", "--repair", "store")
+        repair = live.run("check", "--repair", "store")
+        assert (repair.returncode, "live recover --from journal" in repair.stdout) == (1, True)
+        running = live.run("recover", "--from", "journal")
         assert (running.returncode, "stop the servers" in running.stderr) == (2, True)
         live.server.stop()
-        done = live.run("reconcile", "--repair", "store", "--json")
-        reports = {report["board"]: report for report in msgspec.json.decode(done.stdout)["boards"]}
-        assert [name for name, report in reports.items() if report["repaired"]] == ["posts", "hot", "replayed"]
+        assert [board["board"] for board in live.said("recover", "--from", "journal")["boards"]] == [
+            "posts",
+            "hot",
+            "replayed",
+        ]
         live.server.start()
         assert live.scores() == live.scores("hot") == {"a": 5, "b": 7}
         await asyncio.to_thread(live.like, "c", 1)
         await live.drained()
-        assert live.said("reconcile")["equal"]
+        assert live.said("check")["clean"]
         assert live.scores(as_of=now()) == {"a": 5, "b": 7, "c": 1}
 
 
@@ -229,16 +233,17 @@ async def test_an_emptied_store_leaves_the_past(own_store: StoreProcess, tmp_pat
         live.server.stop()
         with redis.Redis.from_url(own_store.url) as client:
             client.flushall()
-        live.server.start("--accept-loss")
+        live.server.recover_from_store()
+        live.server.start()
         await asyncio.to_thread(live.like, "c", 3)
         await live.drained()
         assert live.scores(as_of=before) == {"a": 5}
         assert live.scores(as_of=now()) == {"c": 3}
         boards = {board["board"]: board for board in live.said("journal")["boards"]}
         assert boards["posts"]["timelines"] == 2
-        acts = [act for act in live.said("trail")["trail"] if act["what"] == "loss_accepted"]
+        acts = [act for act in live.said("trail")["trail"] if act["what"] == "recovered"]
         assert len(acts) == 1
-        assert "emptied" in acts[0]["before"]
+        assert "emptied" in acts[0]["before"]["lost"]
 
 
 async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreProcess, tmp_path: Path) -> None:
@@ -260,10 +265,12 @@ async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreP
             return (await asyncio.to_thread(live.run, "export", "made")).returncode == 0
 
         await eventually(has_definition)
-        assert live.said("reconcile", "--board", "made")["equal"]
+        assert live.said("check", "--board", "made")["clean"]
         live.server.kill()
         with redis.Redis.from_url(own_store.url) as client:
             client.flushall()
-        assert {board["board"]: board["members"] for board in live.said("rebuild")["boards"]}["made"] == 0
+        assert {board["board"]: board["members"] for board in live.said("recover", "--from", "journal")["boards"]}[
+            "made"
+        ] == 0
         live.server.start()
         assert live.scores("made") == {}

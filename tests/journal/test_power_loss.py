@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from live.journal.database import Database
-from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.draining import drainer_process
 from tests.harness.journaled import Journaled
@@ -35,7 +34,7 @@ async def power_cuts(
     store = valkey(root / "store", "--appendfsync", appendfsync)
     store.environment = power.environment
     store.start()
-    board = Journaled(store.url, root / "data", rolling_board(ties="first"), write_deadline=Duration(20))
+    board = Journaled(store.url, root / "data", rolling_board(ties="first"), write_deadline=20)
     environment = {**os.environ, **power.environment}
     drainer = await asyncio.to_thread(drainer_process, board.settings, synchronous, environment)
     await board.like("first")

@@ -27,13 +27,13 @@ from live.journal.log.timelines import (
 )
 from live.journal.past.coverage import reaches_of, timeline_at
 from live.journal.schema import PERIOD
-from live.journal.state.snapshot import Snapshot
-from live.journal.upkeep.retention import forget_timelines
-from live.maintenance.status import status, verify
-from live.settings import Duration
+from live.journal.upkeep.compactor import forget_timelines
+from live.maintenance.journal import status, verify
 from live.store.board.journal_stream import ADOPT, TRIM, begin_journal, trim
+from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import RENEW, delete_keys, renew
+from live.store.registry.definitions import DefinitionStore
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
 from tests.harness.store import Copy, StoreProcess
@@ -78,6 +78,10 @@ async def go_back(board: Journaled, store: StoreProcess, folder: Path) -> Draine
 
 async def accept(board: Journaled, epoch: str = "accepted") -> None:
     """Accept the loss."""
+    definitions = DefinitionStore(board.client)
+    found = await definitions.load()
+    changed = msgspec.structs.replace(found.boards["posts"], epoch=epoch)
+    assert await definitions.keep(found.version, {"posts": changed})
     await renew(board.client, board.ledger.state.keys, epoch)
     board.ledger = Ledger(board.client, board.board, board.settings)
     await board.ledger.state.open()
@@ -100,19 +104,19 @@ async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -
     await drainer.sweep()
     await board.must_agree()
     assert not drainer._health.lost
-    prefix, database = board.settings.key_prefix, board.databases[0]
-    (timeline,) = await database.run(partial(status, prefix=prefix))
+    database = board.databases[0]
+    (timeline,) = await database.run(status)
     assert (timeline.epoch, timeline.timelines) == ("accepted", 2)
 
     def continued(connection: Connection) -> list[str]:
-        (last,) = open_timelines(connection, prefix)
-        return [timeline.epoch for timeline in origins(connection, prefix, last)]
+        (last,) = open_timelines(connection)
+        return [timeline.epoch for timeline in origins(connection, last)]
 
     assert await database.run(continued) == [before[0].decode()]
-    new, old = await database.run(partial(reaches_of, prefix=prefix, board=board.board, epoch="accepted"))
+    new, old = await database.run(partial(reaches_of, board=board.board, epoch="accepted"))
     assert new.began <= new.entries <= new.began + 1, "the past before the loss can't be read"
     assert timeline_at([new, old], new.began - 1) == old.timeline
-    (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
+    (verdict,) = (await asyncio.to_thread(verify, database, lambda *_: None)).boards
     assert not verdict.faults
 
 
@@ -215,7 +219,7 @@ async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Pat
     _, offset, _, safe, drained = await held(board)
     assert int(safe or 0) <= int(offset or 0), "an event beyond the offset counts as safe"
     assert int(drained or 0) < timeline.size
-    board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=Duration(1))
+    board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=1)
     await accept(board)
     assert (await held(board))[3:] == [None, None], "the new epoch began with a position of SQL"
     with pytest.raises(StoreUnavailableError) as refused:
@@ -241,7 +245,7 @@ async def test_a_watermark_that_outlives_a_loss_is_detected(
             script = compiled(own_store.url, TRIM.changed(mutated(TRIM.source, change)))
             wrong = replaced(live.store.board.journal_stream, "TRIM", script)
         else:
-            change = {"call('HDEL', meta, 'journal', 'drained', 'safe', 'resending')": "call('HDEL', meta, 'journal')"}
+            change = {"call('HDEL', meta, 'journal', 'drained', 'safe')": "call('HDEL', meta, 'journal')"}
             other = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
             wrong = replaced(live.store.board.manage.lifecycle, "RENEW", other)
         with must_be_caught(mistake), wrong:
@@ -262,7 +266,7 @@ async def heal(board: Journaled, folder: Path) -> None:
     head = f"renew 8 {last} {link}"
     await board.client.xadd(state.keys.journal("old"), {"h": head, "d": epoch}, id="2-0")
     await board.client.hset(state.keys.meta, mapping={"epoch": "old", "journal": f"{last} 8", "offset": 2})
-    await board.client.sadd(state.keys.journals, "posts old")
+    await board.client.sadd(SystemKeys(board.settings.key_prefix).journals, "posts old")
     board.ledger = Ledger(board.client, board.board, board.settings)
     await board.like("a")
     await drainer.sweep()
@@ -271,9 +275,9 @@ async def heal(board: Journaled, folder: Path) -> None:
         await backed_up(board, folder / "backup")
     except SetupError as error:
         refused = str(error)
-    assert "can't be rebuilt from its journal" in refused
-    prefix, database = board.settings.key_prefix, board.databases[0]
-    (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
+    assert "can't be recovered from its journal" in refused
+    database = board.databases[0]
+    (verdict,) = (await asyncio.to_thread(verify, database, lambda *_: None)).boards
     assert "--repair journal" in verdict.faults[0]
     await begin_journal(board.client, board.ledger.state.keys, "old", again=True)
     await board.like("a")
@@ -292,7 +296,7 @@ async def test_a_damaged_journal_is_noticed_and_can_begin_again(valkey_url: str,
 async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant's backup says that it is complete, but nobody can restore it."""
     async with journaled(valkey_url, tmp_path) as board:
-        wrong = replaced(live.maintenance.backup, "contents_of", lambda *_: Snapshot())
+        wrong = replaced(live.maintenance.backup, "require_recoverable", lambda *_: None)
         with must_be_caught("a backup is not checked by folding it"), wrong:
             await heal(board, tmp_path)
 
@@ -321,14 +325,14 @@ class Lives:
         """Empty the store, and accept the loss."""
         async for name in self._board.client.names(f"{self.prefix}:*"):
             await self._board.client.delete(name)
-        lost = await find_lost(self._board.client, self.prefix, self._database)
+        lost = await find_lost(self._board.client, self._database)
         await self._database.run(partial(end_lost, lost=lost, left={"posts"}))
 
     async def archive(self, epoch: str) -> None:
         """Archive a period of an epoch."""
 
         def add(connection: Connection) -> None:
-            timeline = find_timeline(connection, self.prefix, "posts", epoch)
+            timeline = find_timeline(connection, "posts", epoch)
             assert timeline is not None
             row = dict.fromkeys(("start", "newest", "revision", "offset", "crc"), 0)
             connection.execute(insert(PERIOD).values(life=timeline.id, final=True, data=b"", **row))
@@ -339,15 +343,15 @@ class Lives:
         """Forget all timelines without a period, except the newest."""
 
         def forget_entries(connection: Connection) -> None:
-            end_timelines(connection, open_timelines(connection, self.prefix)[:-1])
+            end_timelines(connection, open_timelines(connection)[:-1])
             tomorrow = time.time_ns() // 1000 + 86_400_000_000
-            forget_timelines(connection, self.prefix, lambda _: (0, 10 * 86_400), tomorrow)
+            forget_timelines(connection, lambda _: (0, 10 * 86_400), tomorrow)
 
         await self._database.run(forget_entries)
 
     async def life(self, epoch: str) -> list[str]:
         """The epochs of the present life, the newest first."""
-        found = await self._database.run(partial(life_of, prefix=self.prefix, board="posts", epoch=epoch))
+        found = await self._database.run(partial(life_of, board="posts", epoch=epoch))
         return [timeline.epoch for timeline in found]
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from live.load.latencies import Acknowledged, Seen
-from live.load.options import make_options
-from live.load.report import LoadReport, make_report
+from live.load.options import load_options
+from live.load.run import LoadReport, make_report
 from live.load.worker import Counts, Result
 
 STARTED = 1000.0
@@ -23,7 +23,7 @@ def likes(count: int, *, wait: float = 0.01) -> list[Acknowledged]:
 
 def report(*, slo: tuple[str, ...] = (), **changes: Any) -> LoadReport:
     """The report of ten seconds with ten likes a second, which one viewer saw."""
-    options = make_options(
+    options = load_options(
         url="http://h", board="posts", producers=1, viewers=1, rate="10", duration="10s", members=1, slo=slo
     )
     result = Result(

@@ -14,10 +14,8 @@ from rich.console import Console
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.load import latencies
-from live.load.options import Options, Schedule, make_options, parse_rate
-from live.load.report import LoadReport, show
-from live.load.run import run
-from live.load.worker import ViewerPool
+from live.load.options import Options, Schedule, load_options, parse_rate
+from live.load.run import LoadReport, run, show
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
@@ -47,7 +45,7 @@ def options(url: str, **changes: Any) -> Options:
         "duration": "500ms",
         "members": 20,
     }
-    return make_options(url=url, **{**values, **changes})
+    return load_options(url=url, **{**values, **changes})
 
 
 async def load(url: str, **changes: Any) -> LoadReport:
@@ -99,12 +97,6 @@ def test_rates_and_ramps_are_parsed() -> None:
     assert options("http://h", rate="10..20", duration="2s", batch=3).schedule == Schedule(
         first_rate=10, last_rate=20, seconds=2, batch=3
     )
-
-
-def test_a_server_below_a_path_is_watched_there() -> None:
-    """The path of the server's URL comes before the path of the WebSocket."""
-    assert ViewerPool("http://h:1/live", "posts")._live == "ws://h:1/live/v1/boards/posts/live"
-    assert ViewerPool("https://h", "posts")._live == "wss://h/v1/boards/posts/live"
 
 
 async def test_a_report_counts_what_the_server_counted(url: str) -> None:
@@ -186,7 +178,7 @@ async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: s
     async with run_server(settings, [rolling_board()]) as address:
         with pytest.raises(SetupError, match="a viewer could not connect to ws://"):
             await load(address, viewers=6)
-    async with run_server(fresh_settings("unix:///nowhere/valkey.sock"), [rolling_board()]) as address:
+    async with run_server(fresh_settings("unix:///nowhere/valkey.sock"), None) as address:
         with pytest.raises(SetupError, match=r"returned 503: .*store_unavailable"):
             await load(address)
 
@@ -264,7 +256,7 @@ async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, 
     """The API key comes from the environment. A wrong API key ends the load with advice that does not show it."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
-    _, secret = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
+    _, secret = await ProducerStore(client).add("shop", Scope())
     await client.aclose()
     environment = {name: value for name, value in os.environ.items() if name != "LIVE_KEY"}
     if given != "none":

@@ -1,1 +1,1 @@
-"""Commands of operators: backups, rebuilds, comparisons and erasures do what they promise."""
+"""Commands of operators: backups, recoveries, checks and erasures do what they promise."""

@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy import func, select
 import live.journal.upkeep.compactor
 import live.maintenance.backup
 import live.maintenance.draining
-from live.domain.board import Journaling
+from live.boards.admin import BoardAdmin
 from live.domain.event import make_entry
 from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
@@ -19,17 +20,20 @@ from live.journal.log.reader import contents_of
 from live.journal.log.timelines import open_timelines
 from live.journal.schema import SEGMENT
 from live.journal.state.ranking import ranked_at
-from live.maintenance.backup import back_up, check_files, read_manifest
+from live.maintenance.backup import back_up, check_files, put_back, read_manifest
 from live.maintenance.draining import draining, is_settled
-from live.maintenance.status import verify
-from live.settings import Duration
+from live.maintenance.journal import verify
+from live.maintenance.recover import Recovery, Wanted
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
 from tests.harness.journaled import Journaled, Rows, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import define
 from tests.harness.waiting import DEADLINE, eventually
 from tests.maintenance.test_erase import checkpoint
+from tests.maintenance.test_recover_again import lose, rows
+from tests.maintenance.test_rules import board_of, rule
 
 copy_database = live.maintenance.backup.copy_database
 
@@ -38,9 +42,9 @@ def rows_in(board: Journaled, folder: Path) -> Rows:
     """The ranking in a backup, or in another data directory."""
     prefix = board.settings.key_prefix
     with Database("sqlite", folder, prefix, writes=False) as copy:
-        assert verify(copy, prefix, lambda *_: None).sound
-        (timeline,) = copy.work(lambda sql: open_timelines(sql, prefix))
-        data = copy.work(lambda sql: contents_of(sql, prefix, timeline))
+        assert verify(copy, lambda *_: None).sound
+        (timeline,) = copy.work(open_timelines)
+        data = copy.work(lambda sql: contents_of(sql, timeline))
     found = ranked_at(board.board, data, data.time // 1000)
     return [(member, found.scores[member]) for member in found.members]
 
@@ -52,8 +56,7 @@ async def back_up_before_sql_has_all(board: Journaled, folder: Path) -> None:
     await drainer.sweep()
     await board.like("a")
     source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
-    boards = {"posts": board.board}
-    backup = asyncio.create_task(back_up(board.client, board.settings, boards, source, folder, lambda *_: None))
+    backup = asyncio.create_task(back_up(board.client, board.settings, source, folder, lambda *_: None))
     await asyncio.wait([backup], timeout=0.3)
     await drainer.sweep()
     await backup
@@ -89,7 +92,7 @@ async def test_a_backup_is_refused_if_nobody_moves_the_entries(
         source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
         folder = tmp_path / "backup"
         with pytest.raises(SetupError, match="still wait in the store"):
-            await back_up(board.client, board.settings, {"posts": board.board}, source, folder, lambda *_: None)
+            await back_up(board.client, board.settings, source, folder, lambda *_: None)
         assert list(folder.iterdir()) == []
         await backed_up(board, folder)
 
@@ -109,6 +112,51 @@ async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str,
         assert rows_in(board, folder) == [("new", 1)]
 
 
+async def test_rules_change_while_a_backup_is_made(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of the database lacks the change, and its definition of the board has it. The backup can be restored."""
+    copy_all = live.maintenance.backup._copy
+    async with journaled(valkey_url, tmp_path, board_of({"ties": "first"})) as board:
+        admin = BoardAdmin(board.client, board.settings)
+
+        async def copy(*words: Any) -> None:
+            await copy_all(*words)
+            await admin.rule("posts", {"ties": "last"}, "me", None, lambda ruling: rule(board, ruling.new))
+
+        monkeypatch.setattr(live.maintenance.backup, "_copy", copy)
+        await board.like("a", "b")
+        before = await board.rows()
+        await backed_up(board, tmp_path / "backup")
+        assert rows_in(board, tmp_path / "backup") == before
+        await lose(board)
+        (tmp_path / "new").mkdir()
+        with Database("sqlite", tmp_path / "new", board.settings.key_prefix, writes=True) as database:
+            put_back(tmp_path / "backup", database)
+        with Database("sqlite", tmp_path / "new", board.settings.key_prefix, writes=True) as database:
+            await Recovery(board.client, board.settings, database, lambda *_: None).recover(Wanted())
+        assert await rows(board) == before
+
+
+async def test_a_board_without_its_rules_is_a_fault(valkey_url: str, tmp_path: Path) -> None:
+    """Nobody could recover it, so a backup of it is refused, and `live journal --verify` tells it."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+        await drainer._definitions.follow()
+        definitions = BoardAdmin(board.client, board.settings).definitions
+        held = await definitions.load()
+        other = msgspec.structs.replace(held.boards["posts"], choices={"types": ["like"], "window": "forever"})
+        assert await definitions.keep(held.version, {"posts": other})
+        fault = "does not say by which rules board 'posts' counted"
+        with pytest.raises(SetupError, match=fault):
+            await backed_up(board, tmp_path / "backup")
+        await drainer._definitions.follow()
+        (verdict,) = verify(drainer.database, lambda *_: None).boards
+        assert [fault in one for one in verdict.faults] == [True]
+
+
 async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
     """In such a backup, the lost boards would look deleted."""
     async with journaled(valkey_url, tmp_path) as board:
@@ -116,20 +164,8 @@ async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path
         await (await board.drainer()).sweep()
         async for name in board.client.names(f"{board.settings.key_prefix}:*"):
             await board.client.delete(name)
-        with pytest.raises(SetupError, match="live rebuild"):
+        with pytest.raises(SetupError, match="live recover"):
             await backed_up(board, tmp_path / "backup")
-
-
-async def test_a_board_without_a_definition_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
-    """Such a board could not be rebuilt."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await board.like("a")
-        await (await board.drainer()).sweep()
-        source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
-        with pytest.raises(SetupError, match="--boards"):
-            await back_up(
-                board.client, board.settings, {"other": board.board}, source, tmp_path / "backup", lambda *_: None
-            )
 
 
 async def test_a_backup_names_the_boards_without_a_journal(valkey_url: str, tmp_path: Path) -> None:
@@ -137,10 +173,10 @@ async def test_a_backup_names_the_boards_without_a_journal(valkey_url: str, tmp_
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
-        off = msgspec.structs.replace(board.board, id="off", journal=Journaling(level="off"))
+        off = msgspec.structs.replace(board.board, id="off", journal="off")
         source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
-        boards = {"posts": board.board, "off": off}
-        made = await back_up(board.client, board.settings, boards, source, tmp_path / "backup", lambda *_: None)
+        await define(board.settings, [off])
+        made = await back_up(board.client, board.settings, source, tmp_path / "backup", lambda *_: None)
         assert made.left_out == ["off"]
 
 
@@ -205,7 +241,7 @@ async def test_a_command_that_moves_entries_deletes_nothing_of_the_past(
 ) -> None:
     """A command does not know for how long each board keeps its events."""
     monkeypatch.setattr(live.journal.upkeep.compactor, "_INTERVAL", 0.0)
-    async with journaled(valkey_url, tmp_path, journal_events=Duration(0.001)) as board:
+    async with journaled(valkey_url, tmp_path, journal_events=0.001) as board:
         drainer = await board.drainer()
         await board.like("a")
         await drainer.sweep()
@@ -216,7 +252,7 @@ async def test_a_command_that_moves_entries_deletes_nothing_of_the_past(
             assert mover.writes
             for _ in range(10):
                 await board.like("a")
-                assert await is_settled(board.client, board.settings.key_prefix)
+                assert await is_settled(board.client)
             kept = await journal.run(lambda sql: sql.scalar(select(func.sum(SEGMENT.c.entries))))
         assert kept == 12
 

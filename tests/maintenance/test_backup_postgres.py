@@ -17,9 +17,8 @@ import live.maintenance.backup
 from live.cli.backup import restore
 from live.errors import JournalError, SetupError
 from live.journal.database import Database
-from live.maintenance.backup import back_up, copy_from_server
-from live.maintenance.restore import put_back
-from live.maintenance.status import status
+from live.maintenance.backup import back_up, copy_from_server, put_back
+from live.maintenance.journal import status
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
@@ -31,12 +30,6 @@ pytestmark = [
     pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql"),
 ]
 _NUMBERS: Final = count()
-BOARDS: Final = """
-[[board]]
-id = "posts"
-types = ["like"]
-ties = "first"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +51,7 @@ def test_a_database_that_no_server_has_used_is_named(tmp_path: Path, url: str) -
         Database(url, tmp_path, "board", writes=False) as database,
         pytest.raises(JournalError, match="no server has used this journal yet: database board"),
     ):
-        database.work(lambda connection: status(connection, "board"))
+        database.work(status)
 
 
 def new_database(postgres: Postgres) -> str:
@@ -118,13 +111,10 @@ async def test_a_copy_of_several_instants_is_detected(valkey_url: str, tmp_path:
 def restore_into(folder: Path, backup: Path, board: Journaled, store: str, journal: str) -> None:
     """Run `live restore` with a new data directory, its own store and a journal."""
     folder.mkdir(exist_ok=True)
-    (folder / "boards.toml").write_text(BOARDS, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIVE_KEY_PREFIX", board.settings.key_prefix)
         patch.setenv("LIVE_JOURNAL", journal)
-        restore(
-            directory=backup, force=False, store=store, boards=folder / "boards.toml", data_dir=folder, as_json=True
-        )
+        restore(directory=backup, force=False, store=store, data_dir=folder, as_json=True)
 
 
 async def test_a_backup_is_restored_into_postgres_and_sqlite(
@@ -199,6 +189,6 @@ async def test_a_database_without_a_journal_is_not_backed_up(valkey_url: str, tm
             Database(url, tmp_path, board.settings.key_prefix, writes=False) as source,
             pytest.raises(JournalError, match="no server has used this journal yet: database board") as refused,
         ):
-            await back_up(board.client, board.settings, {}, source, tmp_path / "backup", lambda *_: None)
+            await back_up(board.client, board.settings, source, tmp_path / "backup", lambda *_: None)
         assert "postgres@" not in str(refused.value)
         assert list((tmp_path / "backup").iterdir()) == []

@@ -31,7 +31,7 @@ async def with_titles(board: Journaled) -> None:
     await board.client.incr(names.items_version)
     drainer = await board.drainer()
     await drainer.sweep()
-    await DefinitionLog(board.client, board.settings.key_prefix, drainer.database).follow()
+    await DefinitionLog(board.client, drainer.database).follow()
 
 
 def holds_one_part(board: Journaled) -> None:

@@ -18,7 +18,7 @@ from live.domain.board_file import parse_boards
 from live.errors import JournalBehindError, StoreUnavailableError
 from live.maintenance import import_scores
 from live.maintenance.import_scores import MOST_LINE, MOST_NAMED
-from live.settings import Settings, as_environment
+from live.settings import Settings
 from live.store.board.state import BoardState
 from live.store.board.write import correction
 from live.store.board.write.correction import Correction, correct, read_held
@@ -26,7 +26,7 @@ from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect
 from tests.harness.commands import run_command
 from tests.harness.server import serving
-from tests.harness.settings import fresh_settings
+from tests.harness.settings import as_environment, fresh_settings
 from tests.harness.waiting import eventually, until_early
 
 BOARDS: Final = """
@@ -204,7 +204,7 @@ async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Pa
         assert (entered["changed"], [one["line"] for one in entered["refusals"]]) == (1, [4, 5])
         await place.holds("contest", {"Ann": 70})
 
-        assert "equal" in await place.run("reconcile")
+        assert "no drift" in await place.run("check")
         acts = json.loads(await place.run("trail", "--json"))["trail"]
         assert {act["what"] for act in acts} == {"begun", "imported", "hidden", "shown", "registered"}
         await eventually(partial(place.is_explained, "best", ["import of scores.csv", None]))
@@ -218,7 +218,7 @@ async def test_commands_move_entries_to_sql_while_no_server_runs(valkey_url: str
     done = await asyncio.wait_for(place.table("posts", "member,score\nAnn,4\nBob,3\n"), 30)
     assert done["changed"] == 2
     await asyncio.wait_for(place.run("merge", "Ann", "Bob", "--yes"), 30)
-    assert "equal" in await place.run("reconcile", "--board", "posts")
+    assert "no drift" in await place.run("check", "--board", "posts")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -418,7 +418,7 @@ async def test_a_union_that_refuses_lacks_nothing(valkey_url: str, tmp_path: Pat
         await place.holds("podium", {"a": 8})
         for board in ("cup", "league"):
             await place.holds(board, {"a": 4})
-        assert "equal" in await place.run("reconcile")
+        assert "no drift" in await place.run("check")
 
 
 async def test_a_union_follows_when_the_store_is_back(
@@ -467,7 +467,7 @@ async def test_a_busy_board_is_imported(valkey_url: str, tmp_path: Path, monkeyp
         table = "member,score\n" + "".join(f"m{number},100\n" for number in range(200))
         assert (await place.table("photos", table))["changed"] == 200
         most.clear()
-        assert "equal" in await place.run("reconcile")
+        assert "no drift" in await place.run("check")
         pages = [(await client.get(f"/v1/boards/{board}?limit=1")).json() for board in ("photos", "all")]
         # Events that came while the import changed the union are later than the new scores of the board, so they stay.
         assert pages[0]["total_score"] == pages[1]["total_score"] > 100 * 200

@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,7 +22,7 @@ from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import until_early
 from tests.maintenance.test_erase_member import BOARDS, drained
-from tests.web.writes.test_trail import command
+from tests.web.api.test_trail import command
 
 OLD, NEW, OTHER = "Jon Smith", "John Smith", "Zoe"
 KINDS = ("posts", "seconds", "days", "best", "last", "all")
@@ -44,13 +43,12 @@ async def scores_of(client: httpx.AsyncClient, board: str, **query: str) -> dict
 class Machine:
     """A server with boards of every kind, and the command."""
 
-    def __init__(self, store: Store, client: httpx.AsyncClient, settings: Settings, boards: Path) -> None:
+    def __init__(self, store: Store, client: httpx.AsyncClient, settings: Settings) -> None:
         self.store, self.client, self.settings = store, client, settings
-        self.boards = ("--boards", str(boards))
 
     async def merge(self, *words: str) -> dict[str, Any]:
         """Run `live merge`. The board with votes refuses, so it exits with 1. Returns what changed on each board."""
-        printed = await command(self.settings, "merge", *words, "--yes", "--json", *self.boards, status=1)
+        printed = await command(self.settings, "merge", *words, "--yes", "--json", status=1)
         return {one["board"]: one for one in json.loads(printed)["boards"]}
 
     async def scores(self, **query: str) -> list[dict[str, int]]:
@@ -60,8 +58,7 @@ class Machine:
     async def check(self) -> None:
         """Check that store and journal agree."""
         await drained(self.settings, self.store)
-        await command(self.settings, "audit", *self.boards)
-        await command(self.settings, "reconcile", *self.boards)
+        await command(self.settings, "check")
 
 
 @pytest.fixture(scope="module")
@@ -75,20 +72,18 @@ def journal() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def machine(valkey_url: str, tmp_path: Path, journal: str) -> AsyncIterator[Machine]:
+async def machine(valkey_url: str, journal: str) -> AsyncIterator[Machine]:
     """Yield the machine, with three members. One of the members also has a vote."""
     await until_early("day")
     settings = fresh_settings(valkey_url, journal=journal, anonymous_admin=True)
-    file = tmp_path / "boards.toml"
-    file.write_text(BOARDS.replace("cap = 2", "cap = 9"))
-    boards = parse_boards(file.read_text())
+    boards = parse_boards(BOARDS.replace("cap = 2", "cap = 9"))
     async with connected(valkey_url, settings) as store, serving(settings, *boards) as client:
         await client.put(f"/v1/boards/contest/records/{OLD}", json={})
         await client.post("/v1/events", json={"key": OLD, "type": "vote", "actor": "me"})
         for key, amount in ((OTHER, 6), (OLD, 5), (NEW, 3), (OLD, 4)):
             await send(client, key, amount)
         await drained(settings, store)
-        yield Machine(store, client, settings, file)
+        yield Machine(store, client, settings)
 
 
 def expected(sums: dict[str, int], best: dict[str, int], last: dict[str, int]) -> list[dict[str, int]]:
@@ -96,9 +91,9 @@ def expected(sums: dict[str, int], best: dict[str, int], last: dict[str, int]) -
     return [sums, sums, sums, best, last, {key: 3 * score for key, score in sums.items()}]
 
 
-async def test_one_member_gets_what_the_other_one_has(valkey_url: str, tmp_path: Path, journal: str) -> None:
+async def test_one_member_gets_what_the_other_one_has(valkey_url: str, journal: str) -> None:
     """A dry run says the same as the merge. The past stays as it was, and later events stay where they were sent."""
-    async with machine(valkey_url, tmp_path, journal) as made:
+    async with machine(valkey_url, journal) as made:
         client, before = made.client, datetime.now(UTC).isoformat()
         was = await made.scores()
         preview = await made.merge(OLD, NEW, "--dry-run")
@@ -118,21 +113,21 @@ async def test_one_member_gets_what_the_other_one_has(valkey_url: str, tmp_path:
         explained = (await client.get(f"/v1/boards/posts/records/{NEW}/explanation")).text
         assert f"merge: {OLD} into {NEW}" in explained
         assert await made.scores(as_of=before) == was
-        entries = await AuditTrail(made.store, made.settings.key_prefix).last(2)
+        entries = await AuditTrail(made.store).last(2)
         assert [entry.what for entry in entries] == ["merged", "begun"]
         assert (entries[0].key, entries[0].before["posts"]) == (OLD, {NEW: 3, OLD: 9})
         assert (entries[1].key, entries[1].before, entries[1].after) == (OLD, {"into": NEW}, {"act": "merged"})
-        await command(made.settings, "merge", "nobody", NEW, "--yes", *made.boards, status=1)
+        await command(made.settings, "merge", "nobody", NEW, "--yes", status=1)
 
 
-async def test_a_rebuild_has_what_a_merge_and_an_erasure_left(valkey_url: str, tmp_path: Path, journal: str) -> None:
+async def test_a_recovery_has_what_a_merge_and_an_erasure_left(valkey_url: str, journal: str) -> None:
     """After a merge and an erasure, the store loses everything.
 
-    The rebuild brings back nothing of the erased member.
+    The recovery brings back nothing of the erased member.
     """
-    async with machine(valkey_url, tmp_path, journal) as made:
+    async with machine(valkey_url, journal) as made:
         await made.merge(OLD, NEW)
-        await command(made.settings, "erase", "--member", OTHER, "--yes", *made.boards)
+        await command(made.settings, "erase", "--member", OTHER, "--yes")
         await send(made.client, NEW, 1)
         await made.check()
         was = await made.scores()
@@ -140,8 +135,8 @@ async def test_a_rebuild_has_what_a_merge_and_an_erasure_left(valkey_url: str, t
     async with connected(valkey_url, made.settings) as store:
         async for name in store.names(f"{made.settings.key_prefix}:*"):
             await store.delete(name)
-        await command(made.settings, "rebuild", *made.boards)
+        await command(made.settings, "recover", "--from", "journal", status=1)  # a board has no journal
         async with serving(made.settings, *parse_boards(BOARDS.replace("cap = 2", "cap = 9"))) as client:
-            again = Machine(store, client, made.settings, tmp_path / "boards.toml")
+            again = Machine(store, client, made.settings)
             assert await again.scores() == was
             await again.check()

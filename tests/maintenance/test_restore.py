@@ -19,7 +19,7 @@ from tests.harness.journaled import journaled
 from tests.harness.server import ServerProcess
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
-from tests.web.writes.test_trail import command
+from tests.web.api.test_trail import command
 
 pytestmark = pytest.mark.slow
 
@@ -121,13 +121,13 @@ async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path:
         acts = json.loads(other.run("trail", "--json").stdout)["trail"]
         whats = [act["what"] for act in acts]
         assert (whats.count("restored"), whats[whats.index("restored") - 1]) == (1, "begun")
-        assert other.run("audit").returncode == 0
+        assert other.run("check").returncode == 0
     finally:
         other.server.kill()
 
 
 def test_boards_move_to_another_store(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The refusal says how: stop, set LIVE_STORE, rebuild, start. Nothing that was acknowledged is lost."""
+    """The refusal says how: stop, set LIVE_STORE, recover, start. Nothing that was acknowledged is lost."""
     machine = started(tmp_path / "server")
     before = seen(machine)
     machine.server.kill()
@@ -136,9 +136,10 @@ def test_boards_move_to_another_store(own_store: StoreProcess, tmp_path: Path) -
     refused = machine.run("serve", *store)
     assert refused.returncode == 2
     assert (
-        "If you move to another store, stop the server, set LIVE_STORE, run `live rebuild`, and start" in refused.stderr
+        "If you move to another store, stop the server, set LIVE_STORE, run `live recover --from journal`, and start"
+        in refused.stderr
     )
-    done = machine.run("rebuild", *store)
+    done = machine.run("recover", "--from", "journal", *store)
     assert done.returncode == 0, done.stderr
     machine.server = ServerProcess(msgspec.structs.replace(machine.settings, store=own_store.url), tmp_path)
     machine.server.start()
@@ -190,25 +191,25 @@ def test_a_backup_of_a_stopped_server_is_complete(tmp_path: Path) -> None:
         machine.server.kill()
 
 
-async def test_a_refused_restore_and_rebuild_leave_no_entry(valkey_url: str, tmp_path: Path) -> None:
-    """The store stays empty, so the same backup can be restored with another boards file."""
-    right, wrong, folder = tmp_path / "right.toml", tmp_path / "wrong.toml", tmp_path / "backup"
-    right.write_text('[[board]]\nid = "posts"\n', encoding="utf-8")
-    wrong.write_text('[[board]]\nid = "other"\n', encoding="utf-8")
+async def test_a_refused_restore_and_recovery_leave_no_entry(valkey_url: str, tmp_path: Path) -> None:
+    """The store stays empty, so the same backup can be restored when its damaged file is whole again."""
+    folder = tmp_path / "backup"
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a")
         await drainer.sweep()
         await board.databases.pop().aclose()  # the commands lock the journal
-        trail = AuditTrail(board.client, board.settings.key_prefix)
-        await command(board.settings, "rebuild", "--board", "typo", "--boards", str(right), status=1)
+        trail = AuditTrail(board.client)
+        await command(board.settings, "recover", "--from", "journal", "--board", "typo", status=1)
         assert await trail.last(9) == []
-        await command(board.settings, "backup", str(folder), "--boards", str(right))
+        await command(board.settings, "backup", str(folder))
         async for name in board.client.names(f"{board.settings.key_prefix}:*"):
             await board.client.delete(name)
-        for boards, status in ((wrong, 2), (right, 0)):
-            restoring = ("restore", str(folder), "--force", "--boards", str(boards))
-            await command(board.settings, *restoring, status=status)
+        copied = max(folder.iterdir(), key=lambda path: path.stat().st_size)
+        content = copied.read_bytes()
+        for found, status in ((content[:-1], 2), (content, 0)):
+            copied.write_bytes(found)
+            await command(board.settings, "restore", str(folder), "--force", status=status)
         assert [entry.what for entry in await trail.last(9)] == ["restored", "begun"]
 
 

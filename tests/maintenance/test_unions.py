@@ -1,4 +1,4 @@
-"""A union has the weighted sum of its parts, also after two members were merged while events came."""
+"""A union has the weighted sum of its parts, also after a merge or a rename while events came."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from live.store.connection.client import Store
 from tests.harness.scripts import connected
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
-from tests.web.writes.test_trail import command
+from tests.web.api.test_trail import command
 
 OLD, NEW = "Jon Smith", "John Smith"
 WINDOWS = {
@@ -54,28 +54,26 @@ async def score(client: httpx.AsyncClient, board: str, member: str) -> int:
     return int(answer.json()["score"]) if answer.is_success else 0
 
 
-async def send_until(client: httpx.AsyncClient, stopped: asyncio.Event) -> None:
-    """Send events of both members, one after another."""
+async def send_until(client: httpx.AsyncClient, stopped: asyncio.Event, *members: str) -> None:
+    """Send events of the members, one after another."""
     for number in count():
         if stopped.is_set():
             return
-        event = {"key": (OLD, NEW)[number % 2], "type": "ab"[number // 2 % 2], "amount": 1 + number % 3}
+        event = {"key": members[number % len(members)], "type": "ab"[number // 2 % 2], "amount": 1 + number % 3}
         assert (await client.post("/v1/events", json=event)).json()["accepted"] == 1
 
 
-async def merged_under_load(url: str, tmp_path: Path) -> None:
-    """Merge two members while events of both come, and compare the unions with their parts."""
+async def merged_under_load(url: str, tmp_path: Path, act: str, *members: str) -> None:
+    """Merge two members while events of some members come, and compare the unions with their parts."""
     settings = fresh_settings(url, journal="sqlite", data_dir=tmp_path / "data")
-    file = tmp_path / "boards.toml"
-    file.write_text(BOARDS)
     boards = parse_boards(BOARDS)
     async with connected(url, settings) as store, serving(settings, *boards) as client:
-        for key in (OLD, NEW):
+        for key in members:
             for kind in ("a", "b"):
                 await client.post("/v1/events", json={"key": key, "type": kind})
         stopped = asyncio.Event()
-        sending = [asyncio.create_task(send_until(client, stopped)) for _ in range(6)]
-        printed = await command(settings, "merge", OLD, NEW, "--yes", "--json", "--boards", str(file))
+        sending = [asyncio.create_task(send_until(client, stopped, *members)) for _ in range(6)]
+        printed = await command(settings, act, OLD, NEW, "--yes", "--json")
         stopped.set()
         await asyncio.gather(*sending)
         assert {one["board"] for one in json.loads(printed)["boards"]} == {board.id for board in boards}
@@ -83,32 +81,35 @@ async def merged_under_load(url: str, tmp_path: Path) -> None:
             for member in (OLD, NEW):
                 parts = await score(client, f"{name}-a", member), await score(client, f"{name}-b", member)
                 assert await score(client, name, member) == parts[0] + 10 * parts[1], (name, member)
-        await command(settings, "audit", "--boards", str(file))
-        await command(settings, "reconcile", "--boards", str(file))
-        await is_found(store, settings, boards, file)
+        await command(settings, "check")
+        await is_found(store, settings, boards)
 
 
-async def is_found(store: Store, settings: Settings, boards: Boards, file: Path) -> None:
-    """Let a union count what no part counts, and check that both commands find it."""
+async def is_found(store: Store, settings: Settings, boards: Boards) -> None:
+    """Let a union count what no part counts, and check that the command finds it."""
     (union,) = (board for board in boards if board.id == "rolling")
     await Ledger(store, union, settings).writer.add([make_entry(NEW, 7)])
-    for name in ("audit", "reconcile"):
-        printed = json.loads(await command(settings, name, "--json", "--boards", str(file), status=1))
-        wrong = {board: found["examples"] for board, found in printed["unions"].items() if found["wrong"]}
-        assert list(wrong) == ["rolling"]
-        (one,) = wrong["rolling"]
-        assert (one["key"], one["union"] - one["parts"]) == (NEW, 7)
+    printed = json.loads(await command(settings, "check", "--json", status=1))
+    wrong = {board: found["examples"] for board, found in printed["unions"].items() if found["wrong"]}
+    assert list(wrong) == ["rolling"]
+    (one,) = wrong["rolling"]
+    assert (one["key"], one["union"] - one["parts"]) == (NEW, 7)
 
 
 async def test_unions_have_the_sum_of_their_parts_after_a_merge(valkey_url: str, tmp_path: Path) -> None:
     """Events of both members come in while the boards are merged one after another."""
-    await merged_under_load(valkey_url, tmp_path)
+    await merged_under_load(valkey_url, tmp_path, "merge", OLD, NEW)
+
+
+async def test_unions_have_the_sum_of_their_parts_after_a_rename(valkey_url: str, tmp_path: Path) -> None:
+    """Events for the old name come in, and others, while the boards are renamed one after another."""
+    await merged_under_load(valkey_url, tmp_path, "rename", OLD, "Zoe")
 
 
 @pytest.mark.slow
 async def test_unions_on_other_servers_have_the_sum_after_a_merge(cluster_url: str, tmp_path: Path) -> None:
     """A union and its parts are on different servers of a Cluster."""
-    await merged_under_load(cluster_url, tmp_path)
+    await merged_under_load(cluster_url, tmp_path, "merge", OLD, NEW)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,6 @@ def checkout_copy() -> Iterator[Path]:
 
 
 def _import_libraries(copy: Path) -> None:
-    """Import what the tests need and no mutant changes."""
     (empty := copy / "empty").mkdir()
     with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
         # This imports the plugins of pytest as pytest does.
@@ -159,7 +158,7 @@ def covered_by_tests(copy: Path, package: str) -> Covered:
 
 
 def _measure(copy: Path, package: str) -> Covered:
-    """Run the tests of a package, and note the lines that each test runs, even if it fails."""
+    """Note the lines that each test of a package runs, even if it fails."""
     with TemporaryDirectory(prefix="live-measure-") as folder:
         names = {"PYTHONPATH": str(copy), "MUTATE_DATA": f"{folder}/data", "MUTATE_SOURCE": f"live/{package}"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutate.contexts"]
@@ -187,7 +186,6 @@ def _measure(copy: Path, package: str) -> Covered:
 
 
 def _state(copy: Path, package: str) -> dict[str, str]:
-    """Return a digest of each file of a package and its tests."""
     found = [path for name in (f"live/{package}", *_paths(copy, package)) for path in _files(copy / name)]
     return {path.relative_to(copy).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
@@ -197,7 +195,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _paths(copy: Path, package: str) -> list[str]:
-    """List what to collect for the mutants of a package."""
     modules = (path.relative_to(copy).as_posix() for path in _files(copy / "live" / package))
     return [f"tests/{package}", *sorted({test for module in modules for test in outside_tests(copy, package, module)})]
 
@@ -243,8 +240,7 @@ def _imports(file: Path) -> set[str]:
 def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: float = LONGEST) -> str:
     """Run the tests of a mutant. `right` has collected them without the mistake.
 
-    Returns:
-        "caught by" and the test that failed, or "SURVIVED", or why the run proves nothing.
+    Return "caught by" and the test that failed, or "SURVIVED", or why the run proves nothing.
     """
     lines = known.tests_of(drawn.path, drawn.mutant.line)
     if is_imported := "" in lines:

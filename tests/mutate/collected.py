@@ -65,8 +65,6 @@ class Collected:
 
 
 class _Runs:
-    """A plugin that runs some of the tests in a fork, each time that it is asked to."""
-
     def __init__(self, copy: Path, pipe: Connection) -> None:
         self._copy, self._pipe = copy, pipe
         self._test = 0  # the id of the process that runs tests
@@ -112,7 +110,7 @@ class _Runs:
         return status
 
     def _kill(self) -> None:
-        """End the tests, and the servers that they may have left behind."""
+        """End also the servers that the tests may have left behind."""
         if self._test:
             with suppress(ProcessLookupError):
                 os.kill(self._test, signal.SIGKILL)  # the process may not lead its own group yet
@@ -127,7 +125,7 @@ class _Runs:
 
 
 def _collect(copy: Path, paths: Sequence[str], pipe: Connection) -> NoReturn:
-    """Collect the tests like a process that was started in the copy, and run them on request."""
+    """Collect like a process that was started in the copy, and run tests on request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _become(copy, "collected")
     os.chdir(copy)
@@ -142,7 +140,7 @@ def _collect(copy: Path, paths: Sequence[str], pipe: Connection) -> NoReturn:
 
 
 def _become(copy: Path, output: str) -> None:
-    """Lead a new group of processes, and write all output to a file."""
+    """Lead a new group of processes."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

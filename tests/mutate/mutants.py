@@ -49,7 +49,7 @@ def _end(node: ast.expr | ast.stmt, starts: list[int]) -> int:
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
-    """Walk through the bodies of functions. Defaults, annotations, decorators and asserts are left out."""
+    """Leave out defaults, annotations, decorators and asserts."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for statement in function.body:

@@ -117,10 +117,10 @@ def test_what_tests_a_module_may_be_in_another_folder() -> None:
 
     Nearly every module imports the settings, so the settings are left out.
     """
-    assert outside_tests(ROOT, "journal", "live/journal/log/resending.py") == {
-        "tests/maintenance/test_restore_lost.py", "tests/test_lost_failovers.py",
+    assert outside_tests(ROOT, "journal", "live/journal/log/lost_entries.py") == {
+        "tests/maintenance/test_recover.py", "tests/test_lost_failovers.py",
     }  # fmt: skip
     assert outside_tests(ROOT, "store", "live/store/board/write/merging.py") == {
-        "tests/maintenance/test_merge.py", "tests/maintenance/test_unions.py",
+        "tests/journal/state/test_fold.py", "tests/maintenance/test_merge.py", "tests/maintenance/test_unions.py",
     }  # fmt: skip
     assert outside_tests(ROOT, "store", "live/settings.py") == set()

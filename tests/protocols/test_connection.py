@@ -2,33 +2,34 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from starlette.routing import Mount, Route
 
+from live.domain.reader import NOBODY, Reader
 from live.errors import ProblemError, StoreUnavailableError
-from live.ingest.replies import Reply, json_reply
-from live.protocols.body_budget import SMALL_BODIES, BodyBudget
-from live.protocols.connection_limits import SMALL, Admission, ConnectionLimits
-from live.protocols.http import connection as module
-from live.protocols.http import post as posts
-from live.protocols.http.connection import HttpProtocol
-from live.protocols.http.exchange import Exchange
-from live.protocols.http.parser import MAX_HEAD
-from live.protocols.http.post import Post
-from live.protocols.http.request_counts import OTHER
-from live.protocols.websocket import Upgrade
-from live.settings import Size
-from live.system.ledger import ClientLedger
+from live.http.parser import MAX_HEAD
+from live.http.reply import Reply, json_reply
+from live.protocols import connection as module
+from live.protocols import post as posts
+from live.protocols.connection import HttpProtocol
+from live.protocols.connection_limits import SMALL, SMALL_BODIES, Admission, ConnectionLimits
+from live.protocols.exchange import OTHER, Exchange
+from live.protocols.post import Post
+from live.system.resources import Resources
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 GET = b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = GET[:-2] + b"Connection: close\r\n\r\n"
-WATCH = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+FAILED = (
+    b"GET /v1/boards/posts/live HTTP/1.1\r\nHost: a\r\nCookie: live-admin-1=a\r\n"
+    b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+)
+WATCH = FAILED[:-2] + b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 EXPECT, CONTINUE = b"Expect: 100-continue", b"HTTP/1.1 100 Continue\r\n\r\n"
 FULL = b"too many"  # a body with more events than may wait
 CHECKED = SimpleNamespace(producer="shop")
@@ -69,8 +70,8 @@ class Wire(asyncio.Transport):
         assert low is None
         self.limits.append(high)
 
-    def get_protocol(self) -> Any:
-        return self.protocol
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
 
     def pause_reading(self) -> None:
         assert self.reading
@@ -102,7 +103,7 @@ class Heads:
     A space follows, or a dot after the last reply.
     """
 
-    def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
+    def bytes_of(self, reply: Reply, _default: object, *, keep_alive: bool) -> bytes:
         return (reply.body if reply.status == 200 else b"%d" % reply.status) + (b" " if keep_alive else b".")
 
 
@@ -115,9 +116,8 @@ class Line:
 
     def __init__(self, *, tls: bool = False, beside: "Line | None" = None, **changes: Any) -> None:
         settings = fresh_settings("", **changes)
-        self.ledger: ClientLedger = beside.ledger if beside else ClientLedger(settings, lambda _: False)
-        self.limits: ConnectionLimits = beside.limits if beside else ConnectionLimits(settings, self.ledger)
-        self.bodies: BodyBudget = beside.bodies if beside else BodyBudget(self.limits, self.ledger)
+        self.resources: Resources = beside.resources if beside else Resources(settings)
+        self.limits: ConnectionLimits = beside.limits if beside else ConnectionLimits(settings, self.resources)
         self.gets: list[Exchange] = []
         self.posts: list[Post] = []
         self.read: list[bytes] = []  # the bodies that the application has read
@@ -128,24 +128,25 @@ class Line:
         self.is_known = True  # whether the head of a request with events came before
         self.rate: asyncio.Future[None] | None = None  # what the store says about the rate, if it must be asked
         self.fault: ProblemError | None = None  # what is wrong with the producer
-        self.upgrades: list[Any] = []
-        self.sessions: list[object] = []
-        self.questions: list[Callable[[Exception | None], None]] = []
+        self.faults: list[Exception | None] = []  # what is wrong with the next looks for the board of a viewer
+        self.questions = 0  # how often new boards were asked for
+        self.session: asyncio.Future[Reader] | None = None  # the session of the client, if it is signed in
         self.drained = 0
-        self.is_retiring = False
         self.counted: list[int] = []
         self.routes: list[str] = []
         self.route: Route | Mount | None = None  # the route that takes the requests of the application
-        parts = SimpleNamespace(
-            settings=settings, limits=self.limits, bodies=self.bodies, root_path=b"", heads=Heads(),
-            serve=lambda _: None, intake=self, upgrades=self, tally=self, ask_soon=self.ask_soon,
-            reads=SimpleNamespace(find=self.find, route="GET /read"),
-            clients=SimpleNamespace(resolve=lambda *_, **__: None), rate_limiter=self, checks=self,
+        requester = SimpleNamespace(network="1.2.3.4", require_origin=lambda _: None)
+        self.parts = SimpleNamespace(
+            settings=settings, limits=self.limits, root_path=b"", heads=Heads(), stopping=False,
+            intake=self, tally=self, ask=self.ask, find_read=self.find_read, rate_limiter=self,
+            clients=SimpleNamespace(resolve=lambda *_, **__: requester, trusts=lambda _: False),
+            authenticator=SimpleNamespace(reader_of=lambda *_: NOBODY, signed_in=self),
+            reaper=SimpleNamespace(hub=self, connections=None),
         )  # fmt: skip
         self.state = SimpleNamespace(connections=set(), total_requests=0, tasks=set(), default_headers=[])
         self.wire = Wire(tls=tls)
         self.protocol = HttpProtocol(
-            cast("Any", SimpleNamespace(loaded_app=self.serve)), cast("Any", self.state), {"parts": parts}
+            cast("Any", SimpleNamespace(loaded_app=self.serve)), cast("Any", self.state), {"parts": self.parts}
         )
         self.wire.protocol = self.protocol
 
@@ -154,7 +155,7 @@ class Line:
         self.protocol.connection_made(self.wire)
         return self
 
-    def find(self, _head: object, _peer: object) -> Any:
+    def find_read(self, _head: object, _peer: object) -> Any:
         """Take each plain read."""
 
         def begin(get: Exchange) -> None:
@@ -164,17 +165,27 @@ class Line:
 
         return begin
 
-    def respond(self, _head: object, _peer: object, session: object) -> Any:
-        """Answer a request for a WebSocket with the next element of `upgrades`."""
-        self.sessions.append(session)
-        outcome = self.upgrades.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+    def find(self, header: str, subscription: Any) -> Any:
+        """Find the session in a cookie, or the board of a viewer."""
+        if "live-admin" in header:
+            return self.session or asyncio.sleep(0, NOBODY)
+        if (fault := self.faults.pop(0) if self.faults else None) is not None:
+            raise fault
+        return subscription
 
-    def ask_soon(self, answer: Callable[[Exception | None], None]) -> None:
-        """Keep the question whether there are new boards."""
-        self.questions.append(answer)
+    def admit(self, *_: object) -> str:
+        """Admit each viewer."""
+        return "channel"
+
+    def add_viewer(self, *_: object) -> None:
+        """Add each viewer."""
+
+    def admit_read(self, _payer: object) -> None:
+        """Admit each read."""
+
+    async def ask(self) -> None:
+        """Count the questions whether there are new boards."""
+        self.questions += 1
 
     async def serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Read a body, and answer."""
@@ -190,11 +201,11 @@ class Line:
                 return
         self.left += 1
 
-    def known(self, _head: object, _peer: object) -> Any:
+    def known(self, _head: object) -> Any:
         """Return what was checked of a head before, if `is_known`."""
         return CHECKED if self.is_known else None
 
-    def producer_of(self, _head: object, _peer: object) -> object:
+    def producer_of(self, _head: object, _client: object) -> object:
         """Find the producer."""
         if self.fault is not None:
             raise self.fault
@@ -274,7 +285,7 @@ async def test_the_limits_know_whether_the_client_or_the_server_is_waited_for() 
     line.feed(GET.replace(b"GET", b"DELETE"))
     assert (line.waits, line.protocol.received) == (set(), 0)
     line.protocol.connection_lost(None)
-    assert (line.waits, line.state.connections, line.ledger.connections.held) == (set(), set(), 0)
+    assert (line.waits, line.state.connections, line.resources.connections.held) == (set(), set(), 0)
 
 
 async def test_nothing_is_read_while_the_client_reads_no_answers() -> None:
@@ -297,10 +308,10 @@ async def test_nothing_is_read_while_the_client_reads_no_answers() -> None:
         line.wire.buffered = SMALL + 1
         line.answer(1)
         assert line.waits == {"read"}
-        line.protocol.answers_read()
+        line.protocol.report()
         assert "idle" not in line.waits
         line.limits._forget_unread(line.protocol)
-        line.protocol.answers_read()
+        line.protocol.report()
         assert line.waits == {"idle"}
 
 
@@ -400,21 +411,21 @@ async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
     """The client closes its side, or the connection is lost. The deadline ends, and the body takes no memory."""
     line = Line().open()
     line.feed(GET + events(100_000) + b"ab")
-    assert (line.waits, line.ledger.bodies.held) == ({"request"}, 100_000), (
+    assert (line.waits, line.resources.bodies.held) == ({"request"}, 100_000), (
         "a slow body has no deadline because a request is ahead of it"
     )
     assert line.protocol.eof_received()
     assert line.waits == set()
     line.answer(0)
-    assert (line.wire.sent, line.wire.fate, line.ledger.bodies.held) == (b"0.", ["eof"], 0)
+    assert (line.wire.sent, line.wire.fate, line.resources.bodies.held) == (b"0.", ["eof"], 0)
     gone = Line().open()
     gone.feed(events(100_000) + b"ab")
     gone.protocol.connection_lost(None)
-    assert (gone.ledger.bodies.held, gone.protocol.held) == (0, 0)
+    assert (gone.resources.bodies.held, gone.protocol.held) == (0, 0)
     lost = Line().open()
     lost.feed(post(100_000) + b"ab")
     await asyncio.sleep(0)
-    assert (lost.ledger.bodies.held, lost.read) == (100_000, [b"ab"])
+    assert (lost.resources.bodies.held, lost.read) == (100_000, [b"ab"])
     lost.protocol.flow.pause_writing()
     waiting = asyncio.create_task(lost.protocol.flow.drain())
     await asyncio.sleep(0)
@@ -426,13 +437,13 @@ async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
         return lost.left == 1
 
     await eventually(has_left)
-    assert (lost.ledger.bodies.held, lost.protocol.held) == (0, 0)
+    assert (lost.resources.bodies.held, lost.protocol.held) == (0, 0)
 
 
 async def test_a_body_that_must_wait_is_not_read() -> None:
     """The client has no deadline while the body waits. The answer to another client makes room for the body."""
-    first = Line(max_unanswered=Size(150_000)).open()
-    second = Line(beside=first, max_unanswered=Size(150_000)).open()
+    first = Line(max_unanswered=150_000).open()
+    second = Line(beside=first, max_unanswered=150_000).open()
     first.feed(post(100_000) + b"x" * 100_000)
     second.feed(events(100_000) + b"ab")
     assert (second.waits, second.wire.reading, second.protocol.wanted, second.protocol.held) == (
@@ -447,10 +458,14 @@ async def test_a_body_that_must_wait_is_not_read() -> None:
     assert (second.waits, second.wire.reading, second.protocol.wanted, second.protocol.held) == (
         {"request"}, True, 0, 100_000
     )  # fmt: skip
-    third = Line(beside=first, max_unanswered=Size(150_000)).open()
+    third = Line(beside=first, max_unanswered=150_000).open()
     third.feed(post(100_000) + b"ab")
     third.protocol.shutdown()
-    assert third.wire.fate == ["closed"]
+
+    async def is_closed() -> bool:
+        return third.wire.fate == ["closed"]
+
+    await eventually(is_closed)
     for line in (second, third):
         line.protocol.connection_lost(None)
 
@@ -458,7 +473,7 @@ async def test_a_body_that_must_wait_is_not_read() -> None:
         return third.left == 1
 
     await eventually(have_left)
-    assert (first.bodies.waiting, first.ledger.bodies.held) == (0, 0)
+    assert (first.limits.waiting, first.resources.bodies.held) == (0, 0)
 
 
 async def test_large_bodies_hold_back_the_next_requests() -> None:
@@ -466,7 +481,7 @@ async def test_large_bodies_hold_back_the_next_requests() -> None:
 
     It still reads the rest of a body that has begun.
     """
-    line = Line(max_body=Size(10_000)).open()
+    line = Line(max_body=10_000).open()
     line.feed(post(4))
     line.protocol.flow.held = 10_001
     line.feed(b"abcd" + GET)
@@ -474,7 +489,7 @@ async def test_large_bodies_hold_back_the_next_requests() -> None:
     line.protocol.flow.held = 10_000
     line.protocol.flow.resume_reading()
     assert (line.protocol._reader.unread, line.wire.reading) == (0, True)
-    line = Line(max_body=Size(100_000)).open()
+    line = Line(max_body=100_000).open()
     line.may_answer.set()
     line.feed(b"".join(head(100_000) + b"x" * 100_000 for head in (post, events)) + GET)
     assert (line.protocol._reader.unread, line.wire.reading) == (len(GET), False)
@@ -506,14 +521,14 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
 
     A large body counts against the budget until its answer, a small body never does.
     """
-    line = Line(max_body=Size(20_000)).open()
+    line = Line(max_body=20_000).open()
     line.feed(events(SMALL_BODIES) + b"x" * SMALL_BODIES)
     assert (line.protocol.held, line.protocol.flow.is_counted) == (SMALL_BODIES, False)
     line.feed(events(0))
     assert (line.waits, line.protocol.received) == (set(), 0)
     line.feed(events(None) + b"1\r\nx")
     assert [len(each.body) for each in line.posts] == [SMALL_BODIES, 0]
-    assert (line.protocol.held, line.ledger.bodies.held, line.waits) == (
+    assert (line.protocol.held, line.resources.bodies.held, line.waits) == (
         SMALL_BODIES + 20_000,
         SMALL_BODIES + 20_000,
         {"request"},
@@ -522,7 +537,7 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
     assert ([each.body for each in line.posts][2:], line.protocol.held, line.waits) == ([b"x"], SMALL_BODIES + 4, set())
     for number in (1, 0, 2):
         line.posts[number].answer(json_reply(b"e%d" % number))
-    assert (line.wire.sent, line.protocol.held, line.ledger.bodies.held) == (b"e0 e1 e2 ", 3, 0)
+    assert (line.wire.sent, line.protocol.held, line.resources.bodies.held) == (b"e0 e1 e2 ", 3, 0)
     line.answer(0)
     assert line.wire.sent == b"e0 e1 e2 0 " + CONTINUE
     line.feed(b"abc")
@@ -576,7 +591,7 @@ async def test_events_wait_until_their_producer_is_within_its_rate() -> None:
             line.feed(b"c")
         assert [each.body for each in line.posts] == [b"abc"]
     for size, sent in ((1, b"429 "), (101, b"413 ")):
-        line = Line(max_body=Size(100)).open()
+        line = Line(max_body=100).open()
         line.rate = asyncio.get_running_loop().create_future()
         line.feed(events(None) + b"%x\r\n" % size + b"x" * size)
         line.rate.set_exception(ProblemError("rate_exceeded", ""))
@@ -640,28 +655,25 @@ async def test_spans_are_made_for_known_producers(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_server_that_stops_answers_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection without a request is closed at once."""
+    """A connection without a request may send one that is on its way, and is closed otherwise."""
     monkeypatch.setattr(module, "_SHORT_LINGER", 0.01)
-    idle, busy = Line().open(), Line().open()
+    monkeypatch.setattr(module, "_LAST_REQUEST", 0.05)
+    idle, busy, asking, late = Line().open(), Line().open(), Line().open(), Line()
     busy.feed(GET)
-    for line in (idle, busy):
+    for line in (idle, busy, asking):
         line.protocol.shutdown()
         assert line.drained == 1
-    assert (idle.wire.fate, busy.wire.fate) == (["closed"], [])
-    busy.answer(0)
-    assert (busy.wire.sent, busy.wire.fate) == (b"0.", ["eof"])
+    late.parts.stopping = True
+    for line in (asking, late.open()):
+        line.feed(GET)
+    assert idle.wire.fate == []
+    await asyncio.sleep(0.06)
+    assert (idle.wire.fate, busy.wire.fate, asking.wire.fate, late.wire.fate) == (["closed"], [], [], [])
+    for line in (busy, asking, late):
+        line.answer(0)
+        assert (line.wire.sent, line.wire.fate) == (b"0.", ["eof"])
     await asyncio.sleep(0.02)
     assert busy.wire.fate == ["eof", "closed"]
-
-
-async def test_a_connection_that_retires_announces_its_end() -> None:
-    """An idle connection stays open, because its client may be sending a request."""
-    line = Line().open()
-    line.protocol.retire()
-    line.feed(GET)
-    line.protocol.retire()
-    line.answer(0)
-    assert (line.wire.sent, line.wire.fate) == (b"0.", ["eof"])
 
 
 async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
@@ -684,11 +696,11 @@ async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
     assert (line.wire.sent, line.waits) == (b"early ", {"request"})
     line.protocol.refuse(ProblemError("request_timeout", ""))
     assert (line.wire.sent, line.wire.fate, line.waits) == (b"early ", ["eof"], {"linger"})
-    first = Line(max_unanswered=Size(150_000)).open()
-    second = Line(beside=first, max_unanswered=Size(150_000)).open()
+    first = Line(max_unanswered=150_000).open()
+    second = Line(beside=first, max_unanswered=150_000).open()
     first.feed(events(100_000) + b"x")
     second.feed(GET + post(100_000) + b"x")
-    second.ledger.bodies.most = 0  # now no body may wait
+    second.resources.bodies_waiting.most = 0  # now no body may wait
     second.answer(0)
     assert (second.wire.sent, second.wire.fate) == (b"0 503.", ["eof"])
 
@@ -718,7 +730,7 @@ async def test_a_request_of_the_application_can_become_a_viewer() -> None:
     line = Line().open()
     line.feed(post(2) + b"ab" + events(9) + b"x" * 9)
     line.protocol.release_place()
-    assert (line.ledger.connections.held, line.waits, line.wire.limits) == (0, set(), [0])
+    assert (line.resources.connections.held, line.waits, line.wire.limits) == (0, set(), [0])
     line.feed(b"x" * (MAX_HEAD - 1))
     assert line.wire.reading
     line.feed(b"x")
@@ -729,13 +741,13 @@ async def test_a_request_of_the_application_can_become_a_viewer() -> None:
         return line.wire.fate == ["eof"]
 
     await eventually(is_ended)
-    assert (line.counted, line.ledger.connections.held) == ([200], 0)
+    assert (line.counted, line.resources.connections.held) == ([200], 0)
     line = Line().open()
     line.feed(post(100_000) + b"x" * 100_000 + events(100_000) + b"ab")
-    assert line.ledger.bodies.held == 200_000
+    assert line.resources.bodies.held == 200_000
     await asyncio.sleep(0)
     line.protocol.release_place()
-    assert (line.ledger.bodies.held, line.protocol.held, line.protocol._pipeline.arriving) == (0, 0, None)
+    assert (line.resources.bodies.held, line.protocol.held, line.protocol._pipeline.arriving) == (0, 0, None)
     line = Line().open()
     line.feed(post(2) + b"ab")
     line.wire.buffered = 1
@@ -759,97 +771,91 @@ async def test_a_client_that_has_left_becomes_no_viewer() -> None:
 
 
 class Socket(asyncio.Protocol):
-    """A protocol that takes a connection over."""
+    """A protocol that takes a connection over. `closes` is whether it then closes the connection."""
 
-    def __init__(self) -> None:
+    closes = False
+
+    def __init__(self, _reaper: object, *, deflates: bool) -> None:
+        assert not deflates
         self.received: list[bytes] = []
+
+    def connection_made(self, transport: Any) -> None:
+        transport.fate += ["closed"] * self.closes
 
     def data_received(self, data: bytes) -> None:
         self.received.append(data)
 
 
-async def test_a_websocket_takes_the_connection_over() -> None:
+async def turns() -> None:
+    """Let the tasks of a connection run."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_websocket_takes_the_connection_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The WebSocket gets the bytes behind the request. A failed handshake ends the connection."""
+    monkeypatch.setattr(module, "ViewerSocket", Socket)
     for rest, closes, received in ((b"frame", False, [b"frame"]), (b"", False, []), (b"frame", True, [])):
-        socket, line = Socket(), Line().open()
-
-        def take_over(transport: Any, place: Any, line: Line = line, socket: Socket = socket) -> None:
-            line.limits.closed(place)
-            transport.protocol = socket
-            transport.fate += ["closed"] * closes  # noqa: B023 - called in this turn of the loop
-
-        line.upgrades = [Upgrade(b"101", take_over)]
+        line = Line().open()
+        monkeypatch.setattr(Socket, "closes", closes)
         line.feed(WATCH + rest)
-        assert (line.wire.sent, socket.received, line.state.connections) == (b"101", received, set())
         former = weakref.ref(line.protocol)
         del line.protocol
+        await turns()
+        assert line.wire.sent.startswith(b"HTTP/1.1 101 ")
+        assert (line.wire.protocol.received, line.state.connections) == (received, set())
         assert former() is None, "a viewer keeps its HTTP connection in memory"
     failed = Line().open()
-    failed.upgrades = [Upgrade(b"400", None)]
-    failed.feed(WATCH)
-    assert (failed.wire.sent, failed.wire.fate) == (b"400", ["eof"])
+    failed.feed(FAILED)
+    await turns()
+    assert (failed.wire.sent[:13], failed.wire.fate) == (b"HTTP/1.1 400 ", ["eof"])
     other = Line().open()
-    other.upgrades = [None]
-    other.feed(WATCH + WATCH)
-    assert (len(other.gets), other.sessions) == (1, [None]), (
-        "the second request became an upgrade although a request is ahead of it"
-    )
+    other.feed(GET + WATCH)
+    await turns()
+    other.answer(0)
+    assert len(other.gets) == 2, "the second request became an upgrade although a request is ahead of it"
 
 
 async def test_a_viewer_of_an_unknown_board_asks_once_for_new_boards() -> None:
     """Another process may have made the board a moment ago. Any other problem is answered at once."""
-    unknown = ProblemError("board_not_found", "")
-    for fault, sent in ((None, b"404."), (StoreUnavailableError("away"), b"503.")):
+    unknown, away = ProblemError("board_not_found", ""), StoreUnavailableError("away")
+    for faults, sent, questions in (
+        ([unknown, unknown], b"404.", 1), ([unknown, away], b"503.", 1),
+        ([ProblemError("too_many_viewers", "")], b"503.", 0), ([away], b"503.", 0), ([OSError()], b"500.", 0),
+    ):  # fmt: skip
         line = Line().open()
-        line.upgrades = [unknown, unknown]
+        line.faults = [*faults]
         line.feed(WATCH + GET)
-        assert (line.wire.sent, line.waits, len(line.questions)) == (b"", set(), 1)
-        line.questions[0](fault)
-        assert (line.wire.sent, line.wire.fate, len(line.questions)) == (sent, ["eof"], 1)
-    for problem, sent in ((ProblemError("too_many_viewers", ""), b"503."), (StoreUnavailableError(""), b"503.")):
-        line = Line().open()
-        line.upgrades = [problem]
-        line.feed(WATCH)
-        assert (line.wire.sent, line.questions) == (sent, [])
-    for leave, fate in ((HttpProtocol.eof_received, ["closed"]), (lambda own: own.connection_lost(None), [])):
-        line = Line().open()
-        line.upgrades = [unknown]
-        line.feed(WATCH)
-        leave(line.protocol)
-        line.questions[0](None)
-        assert line.wire.fate == fate
+        assert (line.wire.sent, line.waits) == (b"", set())
+        await turns()
+        assert (line.wire.sent, line.wire.fate, line.questions) == (sent, ["eof"], questions)
 
 
 async def test_a_viewer_that_is_signed_in_waits_for_its_session() -> None:
     """The search for the session ends when the client leaves. If it fails, the client gets the fault as the answer."""
-
-    async def find() -> Any:
-        await found.wait()
-        if fault is not None:
-            raise fault
-        return "session"
-
-    for fault, sent in ((None, b"400"), (StoreUnavailableError("away"), b"503.")):
-        found, line = asyncio.Event(), Line().open()
-        line.upgrades = [find(), Upgrade(b"400", None)]
+    for fault, sent in ((None, b"HTTP"), (StoreUnavailableError("away"), b"503.")):
+        line = Line().open()
+        line.session = asyncio.get_running_loop().create_future()
+        line.feed(FAILED)
+        await turns()
+        assert line.wire.sent == b""
+        if fault is None:
+            line.session.set_result(NOBODY)
+        else:
+            line.session.set_exception(fault)
+        await turns()
+        assert (line.wire.sent[:4], line.wire.fate) == (sent, ["eof"])
+    for leave, fate in ((HttpProtocol.eof_received, ["closed"]), (lambda own: own.connection_lost(None), [])):
+        line = Line().open()
+        line.session = asyncio.get_running_loop().create_future()
         line.feed(WATCH)
-        await asyncio.sleep(0)
-        assert (line.wire.sent, line.sessions) == (b"", [None])
-        found.set()
-
-        async def is_answered(line: Line = line) -> bool:
-            return bool(line.wire.sent)
-
-        await eventually(is_answered)
-        assert (line.wire.sent, line.wire.fate) == (sent, ["eof"])
-        assert line.sessions == ([None] if fault else [None, "session"])
-    gone, found = Line().open(), asyncio.Event()
-    gone.upgrades = [find()]
-    gone.feed(WATCH)
-    await asyncio.sleep(0)
-    gone.protocol.connection_lost(None)
-    await asyncio.sleep(0.01)
-    assert gone.sessions == [None]
+        await turns()
+        leave(line.protocol)
+        await turns()
+        if not line.session.cancelled():
+            line.session.set_result(NOBODY)
+        await turns()
+        assert (line.wire.fate, line.wire.sent) == (fate, b"")
 
 
 async def test_a_connection_that_is_idle_with_unread_answers_is_aborted() -> None:

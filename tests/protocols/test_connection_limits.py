@@ -10,7 +10,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.protocols import connection_limits
-from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -21,7 +20,7 @@ from tests.protocols.cases import ONE
 
 pytestmark = pytest.mark.slow
 
-TIMES: dict[str, Any] = {"idle_timeout": Duration(0.6)}
+TIMES: dict[str, Any] = {"idle_timeout": 0.6}
 
 
 @pytest.fixture
@@ -69,7 +68,12 @@ async def test_an_incomplete_request_times_out(valkey_url: str, name: str) -> No
             assert b"request_timeout" in received
             assert b"\r\nconnection: close\r\n" in received
         async with httpx.AsyncClient(base_url=url) as client:
-            assert (await client.get("/v1/boards/posts")).json()["total_score"] == 0
+
+            async def shown() -> httpx.Response | None:  # on a busy machine, the little time is not enough either
+                answer = await client.get("/v1/boards/posts")
+                return answer if answer.status_code == 200 else None
+
+            assert (await eventually(shown)).json()["total_score"] == 0
 
 
 @pytest.mark.usefixtures("hasty")
@@ -198,7 +202,7 @@ async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
 
     A connection that sends in between stays open.
     """
-    settings = fresh_settings(valkey_url, idle_timeout=Duration(0.8))
+    settings = fresh_settings(valkey_url, idle_timeout=0.8)
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as kept:
         for sent in (post(ONE), HEALTH, post(ONE) + HEALTH, HEALTH + post(ONE), post(b"{")):

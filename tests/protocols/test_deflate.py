@@ -10,12 +10,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.datastructures import Headers
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.frames import Opcode
 
 from live.domain.ranking import Record
 from live.errors import BAD_REQUEST
+from live.http.parser import parse_head
 from live.protocols.websocket import shake_hands
 from tests.harness.browser import CHROMIUM, launched
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, frame
@@ -67,13 +67,13 @@ def test_a_handshake_leaves_no_compressor_behind() -> None:
 
     If each compressor stayed until garbage collection, a thousand viewers would take 256 MB.
     """
-    fields = Headers([*HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")])
-    shake_hands(b"/", fields)
+    head = parse_head(request("GET", WATCH, *HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")))
+    shake_hands(head)
     gc.collect()
     gc.disable()
     tracemalloc.start()
     try:
-        assert all(shake_hands(b"/", fields)[2] for _ in range(20))
+        assert all(shake_hands(head)[2] for _ in range(20))
         assert tracemalloc.get_traced_memory()[0] < 20 * 32 * 1024
     finally:
         tracemalloc.stop()

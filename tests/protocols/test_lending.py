@@ -4,7 +4,6 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from live.settings import Duration
 from tests.harness.server import server
 from tests.harness.wire import connected, request, statuses
 
@@ -31,7 +30,7 @@ async def test_a_stream_takes_no_producer_place(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> None:
     """After the stream, the idle timeout applies to the connection again."""
-    async with server(valkey_url, max_connections=1, idle_timeout=Duration(0.5)) as client:
+    async with server(valkey_url, max_connections=1, idle_timeout=0.5) as client:
         url = str(client.base_url)
         async with connected(url) as viewer:
             await viewer.send(request("HEAD", "/v1/boards/posts/stream"))

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-from live.ingest.replies import Reply, json_reply
-from live.protocols.http.exchange import Exchange
-from live.protocols.http.parser import BodyPiece
-from live.protocols.http.pipeline import Pipeline
+from live.http.parser import BodyPiece
+from live.http.reply import Reply, json_reply
+from live.protocols.exchange import Exchange, Pipeline
 
 
 class Asked(Exchange):
@@ -154,17 +153,6 @@ def test_after_a_stop_the_last_request_ends_the_connection() -> None:
     assert (first.keep_alive, second.keep_alive) == (True, False)
 
 
-def test_only_an_answer_that_has_not_begun_can_announce_the_end() -> None:
-    """The end comes with the answer to the last request."""
-    assert not Pipeline().can_announce_end
-    pipeline, (first, second) = filled(2)
-    answer(first)
-    assert pipeline.can_announce_end
-    answer(second)
-    first.reply = None
-    assert not pipeline.can_announce_end
-
-
 def test_a_stop_without_requests_returns_false() -> None:
     """The caller then ends the connection."""
     assert not Pipeline().stop()
@@ -187,10 +175,3 @@ def test_a_client_that_leaves_disconnects_every_request() -> None:
     assert all(exchange.disconnected for exchange in exchanges)
     assert not pipeline
     assert pipeline.is_closed
-
-
-def test_the_exchange_at_the_front_begins() -> None:
-    """The application writes directly to the connection, so no later exchange begins."""
-    pipeline, (first, second) = filled(2)
-    pipeline.begin_first()
-    assert (first.began, second.began) == (True, False)

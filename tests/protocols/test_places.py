@@ -7,35 +7,36 @@ import pytest
 
 from live.errors import ProblemError
 from live.metrics import REGISTRY
-from live.protocols import body_budget, connection_limits
-from live.protocols.body_budget import SMALL_BODIES, BodyBudget
-from live.protocols.connection_limits import GRACE, HEALTH_PLACES, Admission, ConnectionLimits
-from live.settings import Duration, Size
-from live.system.ledger import ClientLedger
+from live.protocols import connection_limits
+from live.protocols.connection_limits import GRACE, HEALTH_PLACES, SMALL_BODIES, Admission, ConnectionLimits
+from live.protocols.exchange import Connection
+from live.system.resources import Resources
+from tests.harness.mutation import must_be_caught
 from tests.harness.settings import fresh_settings
 
 BYTE = 1 / SMALL_BODIES  # one byte; the tests give sizes of bodies in units of `SMALL_BODIES` bytes
 
 SETTINGS: dict[str, Any] = {
-    "idle_timeout": Duration(60), "slow_timeout": Duration(20),
-    "max_connections": 6, "max_unread": Size(1000),
-    "max_unanswered": Size(100 * SMALL_BODIES),
+    "idle_timeout": 60, "slow_timeout": 20,
+    "max_connections": 6, "max_unanswered": 100 * SMALL_BODIES,
 }  # fmt: skip
 
 
-class Peer:
+class Peer(Connection):
     """A connection that writes down what happens to it."""
 
+    received = buffered = unsent = held = wanted = 0
+
     def __init__(self, address: str) -> None:
-        self.address = address
-        self.received = self.buffered = self.unsent = self.held = self.wanted = 0
+        self.network, self.is_shared = address, address == "proxy"
         self.fate: list[str] = []
 
-    def refuse(self, problem: ProblemError) -> None:
-        self.fate.append(f"{problem.code}: {problem.detail}")
-        assert problem.retry_after == (None if problem.code == "request_timeout" else 1)
+    def refuse(self, error: Exception) -> None:
+        assert isinstance(error, ProblemError)
+        self.fate.append(f"{error.code}: {error.detail}")
+        assert error.retry_after == (None if error.code == "request_timeout" else 1)
 
-    def answers_read(self) -> None:
+    def report(self) -> None:
         self.fate.append("read")
 
     def close_idle(self) -> None:
@@ -56,13 +57,11 @@ class Place:
         self.now = 1000.0
         clock = SimpleNamespace(monotonic=lambda: self.now)
         self.freed = 0
-        for module in (connection_limits, body_budget):
-            monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(body_budget, "return_memory", self._free)
+        monkeypatch.setattr(connection_limits, "time", clock)
+        monkeypatch.setattr(connection_limits, "return_memory", self._free)
         settings = fresh_settings("", **{**SETTINGS, **changes})
-        self.ledger = ClientLedger(settings, "proxy".__eq__)
-        self.limits = ConnectionLimits(settings, self.ledger)
-        self.budget = BodyBudget(self.limits, self.ledger)
+        self.resources = Resources(settings)
+        self.limits = ConnectionLimits(settings, self.resources)
 
     def _free(self) -> None:
         self.freed += 1
@@ -79,7 +78,7 @@ class Place:
         """Wait, and check the deadlines."""
         self.now += seconds
         self.limits.sweep(self.now)
-        self.budget.sweep(self.now)
+        self.limits.sweep_bodies(self.now)
 
     def send(self, address: str, size: float, *, admitted: bool = True) -> Peer:
         """Begin a body of `size * SMALL_BODIES` bytes on a connection without a place."""
@@ -90,14 +89,14 @@ class Place:
     def begin(self, peer: Peer, size: float, *, admitted: bool = True) -> None:
         """Begin a body as the connection does."""
         peer.wanted = round(size * SMALL_BODIES)
-        assert self.budget.admit(peer, peer.wanted) is admitted
+        assert self.limits.admit(peer, peer.wanted) is admitted
         if admitted:
             peer.held, peer.wanted = peer.held + peer.wanted, 0
 
     def end(self, peer: Peer) -> bool:
         """Answer or withdraw every body of a connection."""
         peer.held = peer.wanted = 0
-        return self.budget.update(peer)
+        return self.limits.update(peer)
 
 
 def dropped(reason: str) -> float:
@@ -119,10 +118,11 @@ def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> No
         place.limits.closed(peers[0])
     place.open("c")
     place.open("d", Admission.HEALTH)
-    assert set(place.limits._open) == {"a", "b", "c"}
+    assert set(place.resources.connections.things) == {"a", "b", "c"}
     for peer in peers:
         place.limits.closed(peer)
-    assert (set(place.limits._open), place.ledger.connections.held, place.limits._unread_bytes) == ({"c"}, 1, 0)
+    places = place.resources.connections
+    assert (set(places.things), places.held, place.resources.answers.held) == ({"c"}, 1, 0)
 
 
 def test_a_closed_connection_has_no_deadline(place: Place) -> None:
@@ -154,6 +154,17 @@ def test_a_proxy_may_take_all_places(place: Place) -> None:
     place.limits.idle(lone)
     place.open("proxy")
     assert lone.fate == ["idle"]
+
+
+def test_a_proxy_keeps_its_new_connections(place: Place) -> None:
+    """At the limit, a proxy loses a connection whose request has not come for half a second, but no younger one."""
+    young = [place.open("proxy", busy=False) for _ in range(6)]
+    place.now += GRACE
+    place.open("proxy", Admission.HEALTH)
+    assert not any(peer.fate for peer in young)
+    place.now += 0.01
+    place.open("proxy")
+    assert [peer.fate for peer in young if peer.fate] == [["aborted"]]
 
 
 def test_requests_about_health_have_a_few_places(place: Place) -> None:
@@ -214,7 +225,7 @@ def test_an_idle_connection_has_its_deadline(place: Place) -> None:
     place.limits.busy(again)
     place.after(59)
     assert again.fate == []
-    assert place.ledger.connections.held == 1
+    assert place.resources.connections.held == 1
 
 
 def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
@@ -233,7 +244,7 @@ def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
     assert reading.fate == []
     place.after(0.2)
     assert reading.fate == ["aborted"]
-    assert place.ledger.connections.held == 0
+    assert place.resources.connections.held == 0
 
 
 def test_a_few_connections_without_a_place_may_linger(place: Place) -> None:
@@ -249,25 +260,46 @@ def test_a_few_connections_without_a_place_may_linger(place: Place) -> None:
     assert place.limits.start_lingering(Peer("x"))
 
 
-def test_unread_answers_share_a_budget(place: Place) -> None:
-    """Beyond the budget, the client that has read nothing for longest loses its connection."""
+def check_unread_answers(place: Place) -> None:
+    """Another client has waited for longest, but has fewer unread bytes than the client with two connections."""
     before = dropped("unread")
-    first, second, third = (place.open(address) for address in "abc")
-    for peer, size in ((first, 400), (second, 400), (third, 200)):
-        peer.unsent = size
+    other, first, second, last = (place.open(address) for address in "abbc")
+    for peer, size in ((other, 60), (first, 40), (second, 70), (last, 30)):
+        peer.unsent = size * SMALL_BODIES
         place.limits.unread(peer)
         place.now += 1
-    first.unsent = 300
-    place.after(0.1)  # the client of this connection has read something, so its wait begins again
-    third.unsent = 300
-    place.limits.unread(third)
-    assert first.fate == second.fate == third.fate == [], "a connection was dropped within the budget of unread bytes"
-    third.unsent = 301
-    place.limits.unread(third)
-    assert (first.fate, second.fate, third.fate, dropped("unread") - before) == ([], ["aborted"], [], 1)
-    place.limits.closed(first)
-    place.limits.closed(third)
-    assert (place.limits._unread_bytes, place.ledger.connections.held) == (0, 0)
+    second.unsent -= 30 * SMALL_BODIES
+    place.after(0.1)  # the client has read something on this connection, so its wait begins again
+    last.unsent += 30 * SMALL_BODIES
+    place.limits.unread(last)
+    peers = other, first, second, last
+    assert [peer.fate for peer in peers] == [[]] * 4, "a connection was dropped within the budget of unread bytes"
+    last.unsent += 1
+    place.limits.unread(last)
+    assert [peer.fate for peer in peers] == [[], ["aborted"], [], []], "a client lost a connection to another"
+    assert dropped("unread") - before == 1
+    for peer in peers:
+        place.limits.closed(peer)
+    assert (place.resources.answers.held, place.resources.connections.held) == (0, 0)
+
+
+def test_unread_answers_share_a_budget(place: Place) -> None:
+    """Beyond the budget, the client with most unread bytes loses its connection that has read nothing for longest."""
+    check_unread_answers(place)
+
+
+@pytest.mark.mutant
+def test_dropping_the_slowest_of_all_clients_is_caught(place: Place) -> None:
+    """The mutant drops the connection that has read nothing for longest, whoever has it."""
+    limits = place.limits
+
+    def drop(_client: str, _asks: int) -> bool:
+        limits._drop(min(limits._unread, key=lambda each: limits._unread[each]), "unread")
+        return True
+
+    place.resources.answers.lose = drop
+    with must_be_caught("a client lost a connection to another"):
+        check_unread_answers(place)
 
 
 def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
@@ -329,12 +361,12 @@ def test_the_slowest_connection_makes_room(place: Place) -> None:
     place.limits.busy(stuck)
     stuck.unsent = 1
     place.limits.unread(stuck)
-    assert not place.limits.drop_slowest([stuck], GRACE)
+    assert not place.limits._drop_slowest([stuck], is_hasty=False)
     place.now += GRACE
-    assert not place.limits.drop_slowest([stuck], GRACE)
+    assert not place.limits._drop_slowest([stuck], is_hasty=False)
     place.now += 0.1
-    assert place.limits.drop_slowest([stuck], GRACE)
-    assert place.limits.drop_slowest([lingering], 99.0)
+    assert place.limits._drop_slowest([stuck], is_hasty=False)
+    assert place.limits._drop_slowest([lingering], is_hasty=False)
     assert (stuck.fate, lingering.fate) == (["aborted"], ["aborted"])
 
 
@@ -403,16 +435,16 @@ def test_bodies_fit_into_a_budget(place: Place) -> None:
     assert not place.end(lone)
     first, second = place.send("a", 50), place.send("b", 50)
     waits = place.send("c", 1, admitted=False)
-    assert place.budget.update(waits)
+    assert place.limits.update(waits)
     assert waits.fate == []
     assert not place.end(first)
     assert (waits.fate, waits.held) == (["admitted"], SMALL_BODIES)
-    assert not place.budget.update(waits), "a small body uses up the budget"
+    assert not place.limits.update(waits), "a small body uses up the budget"
     place.end(waits)
     place.end(place.send("c", 50 + BYTE, admitted=False))
     place.end(place.send("c", 50))
     assert not place.end(second)
-    assert (place.ledger.bodies.held, place.ledger.bodies._held_by) == (0, {})
+    assert (place.resources.bodies.held, place.resources.bodies.things) == (0, {})
 
 
 def test_a_client_holds_half_of_the_budget(place: Place) -> None:
@@ -429,17 +461,17 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
     """Small bodies of a connection count once they are large together."""
     peer = Peer("a")
     place.begin(peer, 1)
-    assert place.ledger.bodies.held == 0
+    assert place.resources.bodies.held == 0
     place.begin(peer, 1)
-    assert place.ledger.bodies.held == 2 * SMALL_BODIES
+    assert place.resources.bodies.held == 2 * SMALL_BODIES
     place.begin(peer, 48)
-    assert place.ledger.bodies.held == 50 * SMALL_BODIES
+    assert place.resources.bodies.held == 50 * SMALL_BODIES
     place.begin(peer, 1, admitted=False)
     peer.wanted = 0  # the client has left
-    assert place.budget.update(peer), "the body of a departed client is free too early"
+    assert place.limits.update(peer), "the body of a departed client is free too early"
     assert peer.fate == [], "a body that was withdrawn was admitted"
     assert not place.end(peer)
-    assert (place.ledger.bodies.held, place.budget._waiting) == (0, {})
+    assert (place.resources.bodies.held, place.limits._since) == (0, {})
 
 
 def test_the_client_that_holds_least_goes_first(place: Place) -> None:
@@ -467,9 +499,9 @@ def test_a_body_that_waits_for_too_long_is_refused(place: Place) -> None:
     place.send("a", 50)
     place.send("b", 50)
     waits = place.send("c", 50, admitted=False)
-    place.after(8)
+    place.after(7.9)
     assert waits.fate == []
-    place.after(0.1)
+    place.after(0.2)
     (refusal,) = waits.fate
     assert refusal == (
         f"overloaded: bodies of {100 * SMALL_BODIES:,} bytes are not answered; "
@@ -478,18 +510,23 @@ def test_a_body_that_waits_for_too_long_is_refused(place: Place) -> None:
 
 
 def test_as_many_bodies_wait_as_the_budget_has_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only half of the reads that fit into the budget may belong to one client."""
-    place = Place(monkeypatch, max_unanswered=Size(96 * SMALL_BODIES))
+    """Only half of the reads that fit into the budget may belong to one client.
+
+    For the body of another client, the client with the most waiting bodies loses its newest, if it still has as many as
+    the other client then.
+    """
+    place = Place(monkeypatch, max_unanswered=96 * SMALL_BODIES)
     place.send("x", 48)
     place.send("y", 48)
-    for _ in range(3):  # the budget is 96 bodies of 16 KiB, or 6 reads of 256 KiB; reads of one client count twice
-        place.send("a", 2, admitted=False)
+    # The budget is 96 bodies of 16 KiB, or 6 reads of 256 KiB.
+    own = [place.send("a", 2, admitted=False) for _ in range(3)]
     with pytest.raises(ProblemError, match="not answered"):
-        place.budget.admit(Peer("a"), 2 * SMALL_BODIES)
-    for address in "bcd":
-        place.send(address, 2, admitted=False)
+        place.limits.admit(Peer("a"), 2 * SMALL_BODIES)
+    others = [place.send(address, 2, admitted=False) for address in "bcdef"]
+    assert [len(peer.fate) for peer in (*own, *others)] == [0, 1, 1, 0, 0, 0, 0, 0]
+    assert own[2].fate[0].startswith("overloaded: ")
     with pytest.raises(ProblemError, match="not answered") as refused:
-        place.budget.admit(Peer("e"), 2 * SMALL_BODIES)
+        place.limits.admit(Peer("g"), 2 * SMALL_BODIES)
     assert (refused.value.code, refused.value.retry_after) == ("overloaded", 1)
 
 
@@ -498,7 +535,7 @@ def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> Non
 
     If the client of the slow body holds at most twice as much, this body has a period of grace.
     """
-    for few, is_dropped in ((20, True), (25, False)):
+    for few, is_dropped in ((10, True), (25, False)):
         slow, other = place.send("a", 50), place.send("b", few)
         third = place.send("c", 50 - few)
         place.limits.opened(slow)
@@ -507,15 +544,15 @@ def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> Non
         assert (slow.fate == ["aborted"]) is is_dropped, few
         place.after(GRACE)
         assert slow.fate == ["aborted"]
-        for peer in (slow, other, third, *place.budget._waiting):
+        for peer in (slow, other, third, *place.limits._since):
             place.limits.closed(peer)
             place.end(peer)  # type: ignore[arg-type]
-        assert place.ledger.bodies.held == 0
+        assert place.resources.bodies.held == 0
 
 
 def test_the_memory_of_a_lot_of_bodies_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory is returned once, five seconds after the last body is answered."""
-    place = Place(monkeypatch, max_unanswered=Size(64 * 1024**2))
+    place = Place(monkeypatch, max_unanswered=64 * 1024**2)
     lot = place.send("a", 1024)
     place.after(1)
     place.end(lot)

@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 
 from live.metrics import REGISTRY
-from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.producers import bearer, with_keys
 from tests.harness.server import run_server
@@ -246,7 +245,7 @@ async def test_a_large_body_is_refused(valkey_url: str) -> None:
 @pytest.mark.parametrize("rate", [0, 1000])
 async def test_an_unavailable_store_is_reported(own_store: StoreProcess, rate: int) -> None:
     """The answer is 503 with Retry-After, and the connection stays open."""
-    async with served(own_store.url, rate=rate, write_deadline=Duration(1)) as url:
+    async with served(own_store.url, rate=rate, write_deadline=1) as url:
         assert statuses(await ask(url, post(ONE))) == [200, 200]
         own_store.kill()
         found: list[bytes] = []

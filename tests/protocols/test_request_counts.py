@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from live.metrics import REGISTRY
-from live.protocols.http import request_counts
-from live.protocols.http.request_counts import VIEWERS, RequestTally
+from live.protocols import exchange
+from live.protocols.exchange import VIEWERS, RequestTally
 
 
 def test_requests_are_counted_by_route_status_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,7 +15,7 @@ def test_requests_are_counted_by_route_status_and_time(monkeypatch: pytest.Monke
     Requests that wait for changes are not counted: their times say nothing about the server.
     """
     clock = SimpleNamespace(now=8.0)
-    monkeypatch.setattr(request_counts, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(exchange, "perf_counter", lambda: clock.now)
 
     def figure(name: str, status: str = "200", **labels: str) -> float | None:
         return REGISTRY.get_sample_value(

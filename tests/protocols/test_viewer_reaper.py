@@ -9,8 +9,8 @@ import pytest
 from live.errors import SLOW
 from live.fanout.hub import Hub
 from live.metrics import REGISTRY
-from live.protocols import viewer_reaper
-from live.protocols.viewer_reaper import ViewerReaper
+from live.protocols import websocket
+from live.protocols.websocket import ViewerReaper
 
 
 class Socket:
@@ -18,7 +18,6 @@ class Socket:
 
     def __init__(self, viewer: Any = None) -> None:
         self.viewer = viewer
-        self.address = "a"
         self.slot = 0
         self.blocked_since: float | None = None
         self.progress = False
@@ -37,28 +36,33 @@ class Socket:
         self.fate.append((code, patience))
 
 
+def new_socket(viewer: Any = None) -> Any:
+    """A `Socket` as the reaper takes it."""
+    return Socket(viewer)
+
+
 class Viewers:
     """A hub that notes who leaves."""
 
     def __init__(self) -> None:
         self.viewers = 0
-        self.left: list[tuple[object, str]] = []
+        self.left: list[object] = []
 
-    def leave(self, viewer: object, address: str) -> None:
-        self.left.append((viewer, address))
+    def leave(self, viewer: object) -> None:
+        self.left.append(viewer)
 
 
 def reaper_of(hub: Viewers) -> tuple[ViewerReaper, set[object]]:
     """A reaper that disconnects after ten seconds, and the connections of its server."""
     reaper, connections = ViewerReaper(cast("Hub", hub), 10.0), set[object]()
-    reaper.serve(cast("Any", SimpleNamespace(connections=connections)))
+    reaper.connections = connections
     return reaper, connections
 
 
 def test_a_viewer_is_checked_once_in_twenty_seconds() -> None:
     """The reaper pings a viewer in one of three rounds, and leaves alone a viewer that is gone."""
     reaper, connections = reaper_of(Viewers())
-    socket, gone, later = Socket(), Socket(), Socket()
+    socket, gone, later = new_socket(), new_socket(), new_socket()
     for each in (socket, gone):
         reaper.add(each)
     assert connections == {socket, gone}
@@ -84,25 +88,25 @@ def test_a_viewer_that_is_gone_leaves_the_hub() -> None:
     hub = Viewers()
     reaper, _ = reaper_of(hub)
     for viewer in ("viewer", None):
-        socket = Socket(viewer)
+        socket = new_socket(viewer)
         reaper.add(socket)
         reaper.discard(socket)
-    assert hub.left == [("viewer", "a")]
+    assert hub.left == ["viewer"]
 
 
 def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte that the viewer acknowledges starts the viewer's time for progress again."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(viewer_reaper, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(websocket, "time", SimpleNamespace(monotonic=lambda: clock.now))
     reaper, _ = reaper_of(Viewers())
-    stuck, slow, free, over, gone = (Socket() for _ in range(5))
+    stuck, slow, free, over, gone = (new_socket() for _ in range(5))
     for socket in (stuck, slow, free, over, gone):
-        reaper.watch(socket)
+        reaper.waiting.add(socket)
         socket.blocked_since = 100.0
     slow.progress, free.blocked_since = True, None
-    reaper.unwatch(over)
+    reaper.waiting.discard(over)
     reaper.discard(gone)
-    before = REGISTRY.get_sample_value("live_slow_viewers_total") or 0
+    before = REGISTRY.get_sample_value("live_dropped_viewers_total", {"reason": "slow"}) or 0
     clock.now = 109.9
     reaper.sweep()
     assert stuck.fate == []
@@ -110,7 +114,7 @@ def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPat
     for _ in range(2):
         reaper.sweep()
     assert [socket.fate for socket in (stuck, slow, free, over, gone)] == [[(SLOW, 1.0)], [], [], [], []]
-    assert (REGISTRY.get_sample_value("live_slow_viewers_total") or 0) - before == 1
+    assert (REGISTRY.get_sample_value("live_dropped_viewers_total", {"reason": "slow"}) or 0) - before == 1
     assert slow.blocked_since == 110.0
     slow.progress, clock.now = False, 120.0
     reaper.sweep()
@@ -122,7 +126,7 @@ def test_reconnects_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Viewers()
     reaper, _ = reaper_of(hub)
     uniform = Mock(side_effect=lambda _, longest: longest)
-    monkeypatch.setattr(viewer_reaper, "random", SimpleNamespace(uniform=uniform))
+    monkeypatch.setattr(websocket, "random", SimpleNamespace(uniform=uniform))
     found = []
     for hub.viewers in (0, 500, 617, 10**6):
         found.append(reaper.retry_after())

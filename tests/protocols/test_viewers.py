@@ -8,8 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.frames import Opcode
 
-from live.protocols.viewer_reaper import ViewerReaper
-from live.protocols.websocket import ViewerSocket
+from live.protocols.websocket import ViewerReaper, ViewerSocket
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame, text
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
@@ -34,7 +33,7 @@ async def expect_no_viewers(server: Served) -> None:
 
     await eventually(is_empty)
     assert not any(list(channel._variants) for channel in server.live.hub.channels.values())
-    assert not server.live.reaper._waiting
+    assert not server.live.reaper.waiting
     assert not any(server.live.reaper._slots)
 
 
@@ -241,7 +240,7 @@ def test_reading_pauses_while_data_waits_unless_the_transport_closes(*, is_closi
         transport = Mock()
         transport.get_extra_info.side_effect = {"socket": own}.get
         transport.is_closing.return_value = is_closing
-        viewer = ViewerSocket(Mock(), "a")
+        viewer = ViewerSocket(Mock())
         viewer.connection_made(transport)  # the mocked transport has unsent data
         assert (transport.pause_reading.called, transport.resume_reading.called) == (not is_closing, False)
         viewer.resume_writing()
@@ -251,7 +250,7 @@ def test_reading_pauses_while_data_waits_unless_the_transport_closes(*, is_closi
 @pytest.mark.parametrize("is_closing", [False, True])
 def test_a_viewer_goes_on_when_no_data_waits_unless_the_server_closes_it(*, is_closing: bool) -> None:
     """The viewer gets the next frame at once. After a close frame, no frame may follow."""
-    viewer = ViewerSocket(Mock(), "a")
+    viewer = ViewerSocket(Mock())
     viewer.viewer = waiting = Mock()
     if is_closing:
         viewer._closing = Mock()

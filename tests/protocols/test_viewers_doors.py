@@ -11,7 +11,7 @@ import httptools
 import msgspec
 import pytest
 
-from live.protocols.http.connection import HttpProtocol
+from live.protocols.connection import HttpProtocol
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame
 from tests.harness.viewer import ModelViewer
 from tests.harness.watching import WATCH, Served, apply_next, follow, long, served, until, watch
@@ -100,8 +100,8 @@ async def expect_empty(server: Served) -> None:
     """Check that no viewer and no connection holds a place."""
     limits = server.live.limits
     await server.client.aclose()
-    await until(lambda: not (server.watching or limits._open or limits._receiving or limits._idle))
-    assert not server.live.reaper._connections
+    await until(lambda: not (server.watching or limits._places.held or limits._receiving or limits._idle))
+    assert not server.live.reaper.connections
 
 
 @pytest.mark.parametrize("limits", [{"max_viewers": 4}, {"max_board_viewers": 2}], ids=["address", "board"])
@@ -219,6 +219,7 @@ async def test_an_unread_answer_is_sent_before_the_handshake(valkey_url: str) ->
 def connection_of(server: Served, wire: Wire) -> HttpProtocol:
     """The server's side of a connection."""
     own = wire.writer.get_extra_info("sockname")
-    everyone = (one for held in server.live.limits._open.values() for one in held if isinstance(one, HttpProtocol))
+    places = server.live.limits._places.things.values()
+    everyone = (one for held in places for one in held if isinstance(one, HttpProtocol))
     (found,) = (one for one in everyone if one.transport.get_extra_info("peername") == own)
     return found

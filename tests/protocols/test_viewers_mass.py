@@ -19,7 +19,6 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from live.settings import Duration
 from tests.harness.raw_socket import HANDSHAKE
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
@@ -159,7 +158,7 @@ async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncItera
 
 async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProcess, tmp_path: Path) -> None:
     """Compare the p99 of a thousand viewers with and without slow viewers: fifty read nothing, and fifty 1 KB/s."""
-    changes = {"conflation_interval": Duration(0.01), "slow_timeout": Duration(600)}
+    changes = {"conflation_interval": 0.01, "slow_timeout": 600}
     async with crowd(own_store, tmp_path, **changes) as server:
         await server.change()
         await server.add_viewers(HEALTHY)
@@ -192,7 +191,7 @@ async def test_a_viewer_that_reads_a_kilobyte_per_second_stays_connected(
     In the end it holds the top. Its buffers are small. With a large buffer, the kernel announces free space only when
     half of it is read, and until then the viewer looks like a viewer that never reads.
     """
-    changes = {"conflation_interval": Duration(0.05), "slow_timeout": Duration(8)}
+    changes = {"conflation_interval": 0.05, "slow_timeout": 8}
     async with crowd(own_store, tmp_path, **changes) as server:
         await server.change()
         trickling = [

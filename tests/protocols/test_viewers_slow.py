@@ -13,9 +13,8 @@ import msgspec
 import pytest
 from websockets.frames import Opcode
 
-from live.metrics import SLOW_VIEWERS
+from live.metrics import DROPPED_VIEWERS
 from live.protocols.websocket import ViewerSocket
-from live.settings import Duration
 from tests.harness.raw_socket import RawSocket, frame
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
@@ -137,14 +136,14 @@ async def test_what_a_viewer_read_before_its_data_began_to_wait_is_no_progress(v
 @pytest.mark.slow
 async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> None:
     """The close code is 3008. Other viewers are not affected."""
-    before = SLOW_VIEWERS._value.get()
-    async with served(valkey_url, slow_timeout=Duration(0.5)) as server:
+    before = DROPPED_VIEWERS.labels("slow")._value.get()
+    async with served(valkey_url, slow_timeout=0.5) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW), watch(server.url, "?limit=100") as healthy:
             model = ModelViewer()
-            await until(lambda: bool(server.live.reaper._waiting))
+            await until(lambda: bool(server.live.reaper.waiting))
             await until(lambda: server.watching == 1)
-            assert SLOW_VIEWERS._value.get() == before + 1
+            assert DROPPED_VIEWERS.labels("slow")._value.get() == before + 1
             await expect_converged(server, healthy, model)
             assert model.syncs == 1
 
@@ -152,12 +151,12 @@ async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> Non
 @pytest.mark.slow
 async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The viewer receives the rest of the current frame, and then only the close frame."""
-    monkeypatch.setattr("live.protocols.viewer_reaper._CLOSE_TIMEOUT", 20.0)
-    async with served(valkey_url, slow_timeout=Duration(0.3)) as server:
+    monkeypatch.setattr("live.protocols.websocket._SLOW_CLOSE_TIMEOUT", 20.0)
+    async with served(valkey_url, slow_timeout=0.3) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
-            before = SLOW_VIEWERS._value.get()
-            await until(lambda: SLOW_VIEWERS._value.get() > before)
+            before = DROPPED_VIEWERS.labels("slow")._value.get()
+            await until(lambda: DROPPED_VIEWERS.labels("slow")._value.get() > before)
             await server.post({"key": "b"})
             received = await socket.receive()
             assert (received[0], received[1][:14]) == (Opcode.TEXT, b'{"type":"sync"')
@@ -168,10 +167,10 @@ async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatc
 @pytest.mark.slow
 async def test_a_viewer_with_some_progress_stays_connected(valkey_url: str) -> None:
     """Data may wait for longer than `slow_timeout`."""
-    async with served(valkey_url, slow_timeout=Duration(1)) as server:
+    async with served(valkey_url, slow_timeout=1) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
-            await until(lambda: bool(server.live.reaper._waiting))
+            await until(lambda: bool(server.live.reaper.waiting))
             (viewer,) = viewers(server)
             begun = asyncio.get_running_loop().time()
             consumed = b""
@@ -192,7 +191,7 @@ async def test_the_answer_to_a_ping_waits_for_an_incomplete_frame(valkey_url: st
     async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
-            await until(lambda: bool(server.live.reaper._waiting))
+            await until(lambda: bool(server.live.reaper.waiting))
             await socket.send(frame(Opcode.PING, b"one"), frame(Opcode.PING, b"two"))
             for _ in server.live.reaper._slots:
                 server.live.reaper.sweep()
@@ -250,7 +249,7 @@ def descriptors(server: ServerProcess) -> int:
 @asynccontextmanager
 async def process(store: StoreProcess, folder: Path, **changes: Any) -> AsyncIterator[tuple[ServerProcess, Any]]:
     """A server process, and a client."""
-    server = ServerProcess(fresh_settings(store.url, conflation_interval=Duration(0.01), **changes), folder)
+    server = ServerProcess(fresh_settings(store.url, conflation_interval=0.01, **changes), folder)
     server.start()
     async with httpx.AsyncClient(base_url=server.url) as client:
         for start in range(0, 100, 50):
@@ -264,7 +263,7 @@ async def process(store: StoreProcess, folder: Path, **changes: Any) -> AsyncIte
 @pytest.mark.fault
 async def test_the_descriptors_of_slow_viewers_are_closed(own_store: StoreProcess, tmp_path: Path) -> None:
     """Thirty viewers that never read are gone after `slow_timeout`, with everything that they held."""
-    async with process(own_store, tmp_path, slow_timeout=Duration(2)) as (server, client), AsyncExitStack() as stack:
+    async with process(own_store, tmp_path, slow_timeout=2) as (server, client), AsyncExitStack() as stack:
         async with watch(server.url) as first:
             await first.receive()
         await client.get("/healthz")
@@ -273,7 +272,7 @@ async def test_the_descriptors_of_slow_viewers_are_closed(own_store: StoreProces
             await stack.enter_async_context(watch(server.url, "?limit=100", WINDOW))
         assert descriptors(server) >= before + 30
         await until(lambda: descriptors(server) <= before, deadline=20)
-        assert "live_slow_viewers_total 30.0" in (await client.get("/metrics")).text
+        assert 'live_dropped_viewers_total{reason="slow"} 30.0' in (await client.get("/metrics")).text
         assert server.stop() == 0
 
 
@@ -308,7 +307,7 @@ async def retry_after_of(socket: RawSocket) -> float:
 
 
 async def test_a_stopping_server_refuses_viewers(valkey_url: str) -> None:
-    """New viewers get 503, and connected viewers are closed with 3001."""
+    """New viewers get 503, and connected viewers are closed with 3001. A stream ends, so an EventSource reconnects."""
     async with served(valkey_url) as server:
         async with watch(server.url) as socket:
             await socket.receive()
@@ -316,6 +315,12 @@ async def test_a_stopping_server_refuses_viewers(valkey_url: str) -> None:
             with pytest.raises(AssertionError, match="503 Service Unavailable"):
                 async with watch(server.url):
                     pass
+            async with httpx.AsyncClient(base_url=server.url) as client:
+                stream = await client.get("/v1/boards/posts/stream")
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            retry, status = stream.text.strip().split("\n\n")
+            assert int(retry.removeprefix("retry: ")) > 0
+            assert '"reason":"the server is shutting down"' in status
             assert await socket.ended() == 3001
         await until(lambda: server.watching == 0)
 

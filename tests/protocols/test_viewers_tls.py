@@ -10,7 +10,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from live.protocols.websocket import ViewerSocket
-from live.settings import Duration
 from tests.harness.certificate import OPENSSL, make_certificate
 from tests.harness.viewer import ModelViewer
 from tests.harness.watching import WATCH, Served, served, until
@@ -63,7 +62,7 @@ async def test_viewers_over_tls_reach_the_top(valkey_url: str, certificate: Path
             last = await server.post({"key": f"k{number}", "amount": number + 1})
             for socket, model in zip((small, large), models, strict=True):
                 await follow(socket, model, last)
-            assert not server.live.reaper._waiting, "a small frame was not sent at once"
+            assert not server.live.reaper.waiting, "a small frame was not sent at once"
         assert [model.syncs for model in models] == [1, 1]
         last = await server.fill()
         for socket, model, size in zip((small, large), models, (3, 100), strict=True):
@@ -92,7 +91,7 @@ async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate
 
 async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: str, certificate: Path) -> None:
     """The server disconnects the viewer as it does over TCP."""
-    async with served(valkey_url, certificate=certificate, slow_timeout=Duration(0.5)) as server:
+    async with served(valkey_url, certificate=certificate, slow_timeout=0.5) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
             number = 0

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from live.domain.board_file import BoardChoice, VotesChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices, Votes
 from live.domain.producer import Principal, Scope
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
@@ -26,7 +27,7 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.security
 
 CONTEST = make_board(
-    BoardChoice(id="contest", types=("vote",), window="forever", votes=VotesChoice(per_key=1, registered=True))
+    Choices(id="contest", types=("vote",), window_choice="forever", votes=Votes(per_key=1, registered=True))
 )
 BOARDS = [rolling_board(), CONTEST]
 CHANGES: list[tuple[str, str, Any]] = [
@@ -93,7 +94,7 @@ async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_
     """
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     store = connect(valkey_url, settings)
-    producers = ProducerStore(store, settings.key_prefix)
+    producers = ProducerStore(store)
     _, secret = await producers.add("boss", Scope(verbs=("admin",)))
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as client:
         key = {"Authorization": f"Bearer boss.{secret}"}

@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
-from live.protocols.http.asgi import _Cycle
-from live.protocols.http.connection import HttpProtocol
-from live.protocols.http.post import Post
+from live.protocols.asgi import _Cycle
+from live.protocols.connection import HttpProtocol
+from live.protocols.post import Post
 from live.store.board.read.reader import BoardReader
 from tests.harness.waiting import DEADLINE, eventually
 from tests.harness.wire import CHUNKED, connected, post, request, statuses

@@ -37,7 +37,7 @@ async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> No
             nonlocal served
             async with connected(url) as wire:
                 for page in range(10_000):
-                    path = f"/boards/posts?key=k{number}-{page}"
+                    path = f"/boards/posts?find=k{number}-{page}"
                     await wire.send(request("GET", path, ("X-Forwarded-For", GREEDY)))
                     await wire.answer()
                     served += 1
@@ -52,7 +52,7 @@ async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> No
                 overtaken = []
                 for page in range(10 * effort):
                     before = served
-                    await wire.send(request("GET", f"/boards/posts?key=m{page}", ("X-Forwarded-For", MODEST)))
+                    await wire.send(request("GET", f"/boards/posts?find=m{page}", ("X-Forwarded-For", MODEST)))
                     await wire.answer()
                     overtaken.append(served - before)
         finally:

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from live.domain.producer import Scope
-from live.settings import Size
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.server import ServerProcess
@@ -30,13 +29,13 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
     """Although the store counts no event, slots expire and boards can be deleted. After that, events count again."""
     (tmp_path / "boards.toml").write_text(BOARDS)
     settings = fresh_settings(
-        "", data_dir=tmp_path / "d", boards=tmp_path / "boards.toml", store_memory=Size(16 * 1024**2), rate=0,
+        "", data_dir=tmp_path / "d", boards=tmp_path / "boards.toml", store_memory=16 * 1024**2, rate=0,
         rotation_step=2000,
     )  # fmt: skip
     server = ServerProcess(settings, tmp_path)
     server.start()
     store = connect(f"unix://{tmp_path / 'd' / 'valkey.sock'}", settings)
-    _, secret = await ProducerStore(store, settings.key_prefix).add("shop", Scope(verbs=("post", "admin")))
+    _, secret = await ProducerStore(store).add("shop", Scope(verbs=("post", "admin")))
     headers = {"Authorization": f"Bearer shop.{secret}"}
     try:
         async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=180) as client:

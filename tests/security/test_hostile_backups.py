@@ -12,12 +12,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-import live.maintenance.restore
+import live.maintenance.backup
 import live.store.connection.high_water
 from live.errors import SetupError
 from live.journal.database import Database
-from live.maintenance.backup import NAME, back_up, check_files, read_manifest
-from live.maintenance.restore import put_back
+from live.maintenance.backup import NAME, back_up, check_files, put_back, read_manifest
 from live.store.connection.high_water import HighWater
 from live.system.files import replacing
 from tests.harness.journaled import journaled
@@ -39,7 +38,7 @@ def backup(valkey_url: str, tmp_path: Path) -> Path:
             await board.like("a")
             await drainer.sweep()
             await back_up(
-                board.client, board.settings, {board.board.id: board.board}, board.databases[0], tmp_path / "backup",
+                board.client, board.settings, board.databases[0], tmp_path / "backup",
                 lambda *_: None,
             )  # fmt: skip
 
@@ -151,7 +150,7 @@ def test_a_file_with_a_known_name_is_noticed(backup: Path, tmp_path: Path, name:
             yield file
         shutil.copyfile(new, path)
 
-    module = live.maintenance.restore if name == "put_back" else live.store.connection.high_water
+    module = live.maintenance.backup if name == "put_back" else live.store.connection.high_water
     with must_be_caught("other users can guess the file's name"), replaced(module, "replacing", known):
         if name == "put_back":
             restore_into(backup, tmp_path / "new")

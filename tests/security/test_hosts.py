@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from httpx import URL, InvalidURL
 
-from live.network.hosts import is_own_name
+from live.http.networks import is_own_name
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings

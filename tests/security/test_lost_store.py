@@ -50,16 +50,17 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
         said = made.refused()
         assert "has no identity" in said
         assert "posts (epoch" in said
-        assert "live serve --accept-loss" in said
+        assert "live recover --from store" in said
         await expect_empty(made)
 
-        made.server.start("--accept-loss")
+        made.server.recover_from_store()
+        made.server.start()
         async with http(made.server.url) as client:
             answer = await client.post("/v1/events", json={"key": "k"})
             assert answer.status_code == (401 if keyed else 200)
             assert (await client.get("/readyz")).status_code == 200
         made.server.stop()
-        made.server.start()  # the server starts without the flag, because the loss is accepted
+        made.server.start()  # the loss is accepted once and for all
 
 
 async def expect_empty(made: Servers) -> None:
@@ -105,7 +106,7 @@ async def test_a_foreign_store_is_refused(tmp_path: Path) -> None:
 
 
 async def test_boards_that_lost_their_state_stop_alone(tmp_path: Path) -> None:
-    """A run-time board and a part of a union lose only their states. A deletion by another process is not a loss."""
+    """A board and a part of a union lose only their states. A deletion by another process is not a loss."""
     with servers(tmp_path, 2, keyed=True) as made:
         await made.begin()
         async with http(made.server.url, made.headers) as client:
@@ -129,9 +130,10 @@ async def test_boards_that_lost_their_state_stop_alone(tmp_path: Path) -> None:
         await lost_alone(made)
         made.server.stop()
         assert "board contest is defined with epoch" in made.server.log()
-        assert "live serve --accept-loss" in made.server.log()
+        assert "live recover --from store" in made.server.log()
 
-        made.server.start("--accept-loss")
+        made.server.recover_from_store()
+        made.server.start()
         async with http(made.server.url, made.headers) as client:
             contest, posts = await client.get("/v1/boards/contest"), await client.get("/v1/boards/posts")
             assert (contest.status_code, contest.json()["rank_count"]) == (200, 0)

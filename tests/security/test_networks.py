@@ -75,7 +75,7 @@ async def test_addresses_of_one_ipv6_network_share_a_limit(
     valkey_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limits of viewers and the rates count addresses of one /64 network as one client."""
-    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 2)
+    monkeypatch.setattr("live.auth.visitors.LIKE_BURST", 2)
     door, changes = DOORS[name]
     settings = fresh_settings(valkey_url, trusted_proxies=TRUSTED, open=True, **changes)
     async with (

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 
 from live.domain.board import Board
-from live.fanout.engine.variant import Variants
+from live.fanout.variant import Variants
 from live.settings import Settings
 from live.store.connection.high_water import HighWater
 from tests.harness.boards import rolling_board
@@ -121,7 +121,8 @@ async def test_accepting_a_loss_begins_a_new_epoch(own_store: StoreProcess, tmp_
         assert "went back from offset" in server.log()
         assert await codes(server.url, {}, EVENTS) == {(503, "epoch_lost")}
         server.stop()
-        server.start("--accept-loss")
+        server.recover_from_store()
+        server.start()
         async with http(server.url) as client:
             for _ in range(6):
                 await post(client, {"key": "b"})
@@ -136,8 +137,11 @@ async def test_accepting_a_loss_begins_a_new_epoch(own_store: StoreProcess, tmp_
         server.kill()
 
 
-async def test_processes_share_acknowledged_offsets(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Only the frozen process saw the highest offset. Another process still refuses to count below that offset."""
+@pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
+async def test_processes_share_acknowledged_offsets(
+    own_store: StoreProcess, tmp_path: Path, end: signal.Signals
+) -> None:
+    """Only the process that is frozen or killed saw the highest offset. Another process refuses to count below it."""
     settings = fresh_settings(own_store.url, log_level="warning")
     one, two = ServerProcess(settings, tmp_path), ServerProcess(settings, tmp_path)
     one.start()
@@ -149,7 +153,7 @@ async def test_processes_share_acknowledged_offsets(own_store: StoreProcess, tmp
             copy = Copy(own_store, tmp_path)
             assert (await post(client, {"key": "a"}))["accepted"] == 1
             assert one.process is not None
-            one.process.send_signal(signal.SIGSTOP)
+            one.process.send_signal(end)
             copy.restore()
             assert await hammer(two.url, {}, attempts=EVENTS) == []
     finally:

@@ -16,19 +16,18 @@ import httpx
 import msgspec
 import pytest
 
-from live.auth.signed_in import SignedIn
+from live.auth.sessions import SignedIn
 from live.boards.registry import BoardRegistry
-from live.domain.board import Board
 from live.domain.reader import ALL_BOARDS, SERVER, Gated, Reader
 from live.fanout.hub import Hub
 from live.store.connection.client import Store
+from live.web.api.fast import FastReads
 from live.web.app import make_app
-from live.web.contract.openapi import openapi_document
-from live.web.reads.fast import FastReads
-from live.web.services import Live
+from live.web.contract.documents import openapi_document
+from live.web.parts import Live
 from tests.harness import wire
 from tests.harness.admin import Administrator
-from tests.harness.boards import rolling_board
+from tests.harness.boards import built, rolling_board
 from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
@@ -94,7 +93,7 @@ async def site(store: str, **changes: Any) -> AsyncIterator[Site]:
         "admin": await make_key(settings, "tenant", verbs=("admin", "post"), boards=("posts", "board-of-*")),
     }
     owner = await make_key(settings, "owner", verbs=("admin", "post", "read"))
-    secret = Board(id=PRIVATE, title="Salaries", source=frozenset({"secret"}), like_button=True, visibility="private")
+    secret = built(id=PRIVATE, title="Salaries", source=frozenset({"secret"}), like_button=True, visibility="private")
     strangers: dict[str, tuple[tuple[str, str], ...]] = {name: (bearer(key),) for name, key in keys.items()}
     strangers |= {
         "nobody": (),
@@ -283,7 +282,7 @@ async def check_store_calls(store: str) -> None:
         return serve
 
     with ExitStack() as stack:
-        for name in ("call", "calls", "_read", "_write", "outcomes"):
+        for name in ("call", "calls", "_confirmed", "outcomes"):
             stack.enter_context(patch.object(Store, name, noting(name, getattr(Store, name))))
         stack.enter_context(patch.object(BoardRegistry, "ask", ask))
         stack.enter_context(patch("tests.harness.server.make_app", counted))
@@ -416,8 +415,8 @@ async def test_a_fast_path_without_the_gate_is_caught(valkey_url: str) -> None:
 
     right = FastReads.__init__
 
-    def wrong(fast: FastReads, live: Live, clients: Any) -> None:
-        right(fast, live, clients)
+    def wrong(fast: FastReads, live: Live) -> None:
+        right(fast, live)
         fast._ledgers = Open(live.registry.ledgers)
 
     with must_be_caught("the fast path does not check the reader"), replaced(FastReads, "__init__", wrong):
@@ -427,12 +426,12 @@ async def test_a_fast_path_without_the_gate_is_caught(valkey_url: str) -> None:
 @pytest.mark.mutant
 async def test_sockets_without_the_gate_are_caught(valkey_url: str) -> None:
     """In the mutant, the hub lets everybody in."""
-    right = Hub.admit
+    right = Hub.find
 
-    def wrong(hub: Hub, board: str, subscription: Any, address: str) -> Any:
-        return right(hub, board, msgspec.structs.replace(subscription, reader=SERVER), address)
+    def wrong(hub: Hub, board: str, subscription: Any) -> Any:
+        return right(hub, board, msgspec.structs.replace(subscription, reader=SERVER))
 
-    with must_be_caught("sockets check no reader"), replaced(Hub, "admit", wrong), patch.object(wire, "_WAIT", 2.0):
+    with must_be_caught("sockets check no reader"), replaced(Hub, "find", wrong), patch.object(wire, "_WAIT", 2.0):
         await check_every_route(valkey_url, "/live")
 
 
@@ -444,8 +443,8 @@ async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -
     settings = fresh_settings(valkey_url)
     boards = [
         rolling_board(),
-        Board(id="a-part", title="a", source=frozenset({"like"}), frozen=True, visibility="private"),
-        Board(id="a-sum", title="s", union={"posts": 1}, window=rolling_board().window, visibility="private"),
+        built(id="a-part", title="a", visibility="private"),
+        built(id="a-sum", title="s", source=frozenset(), union={"posts": 1, "a-part": 1}, visibility="private"),
     ]
     posts: list[dict[str, Any]] = [
         {"verbs": ("post",)},
@@ -464,14 +463,14 @@ async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -
         assert found[1][0] == ["a-part", "a-sum", "posts"]
         assert found[2][0] == ["posts"]
         assert found[0][1:3] == ([], 1)
-        assert found[1][1:3] == (["a-part"], 1)
+        assert found[1][1:3] == (["a-part", "a-sum"], 1)
         assert [one["code"] for one in found[2][3]] == ["board_unknown"]
         assert all("board" not in one for one in found[2][3])
 
 
 async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey_url: str) -> None:
     """By default, the metrics then need an API key with the right to read. It sees only the boards that it may read."""
-    private = Board(id=PRIVATE, title="Salaries", visibility="private")
+    private = built(id=PRIVATE, title="Salaries", visibility="private")
     for metrics, boards, statuses in (
         ("auto", [rolling_board()], (200, 200, 200)),
         ("auto", [rolling_board(), private], (401, 200, 403)),

@@ -77,7 +77,7 @@ async def add_api_key(settings: Settings, store: EmbeddedStore) -> None:
     client = connect(store.url, settings)
     client.high_water.active = True
     client.high_water.require_keys()
-    await ProducerStore(client, settings.key_prefix).add("shop", Scope())
+    await ProducerStore(client).add("shop", Scope())
     await client.aclose()
 
 

@@ -9,15 +9,14 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from live.domain.board import Boards
 from live.domain.producer import Scope
-from live.serve import check_store
+from live.process.serve import check_store
 from live.settings import Settings
 from live.store.connection.client import connect as connect_store
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.nginx import NGINX, TRUSTED, behind_nginx
-from tests.harness.server import run_server
+from tests.harness.server import define, run_server
 from tests.harness.settings import fresh_settings
 
 pytestmark = [pytest.mark.security, pytest.mark.skipif(NGINX is None, reason="nginx is not installed")]
@@ -225,7 +224,8 @@ async def test_a_server_for_others_without_an_api_key_says_so(valkey_url: str, s
 
     async def warnings(settings: Settings) -> list[str]:
         with capture_logs() as logs:
-            await check_store(settings, Boards([rolling_board()]))
+            await define(settings, [rolling_board()])
+            await check_store(settings)
         return [line["event"] for line in logs if "no producer has an API key" in line["event"]]
 
     settings = fresh_settings(valkey_url, **setting)
@@ -236,6 +236,6 @@ async def test_a_server_for_others_without_an_api_key_says_so(valkey_url: str, s
     assert "--open" in warning
     assert await warnings(replace(settings, open=True)) == []
     store = connect_store(valkey_url, settings)
-    await ProducerStore(store, settings.key_prefix).add("shop", Scope())
+    await ProducerStore(store).add("shop", Scope())
     await store.aclose()
     assert await warnings(settings) == []

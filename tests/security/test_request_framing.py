@@ -9,7 +9,7 @@ import h11
 import pytest
 
 from live.errors import ProblemError
-from live.protocols.http.parser import MAX_HEAD, BodyPiece, RequestHead, RequestReader
+from live.http.parser import MAX_HEAD, BodyPiece, RequestHead, RequestReader
 from tests.harness.wire import chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.security]

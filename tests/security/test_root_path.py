@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.network.hosts import below_root
+from live.http.networks import below_root
 from tests.harness.nginx import NGINX, behind_nginx
 from tests.harness.server import server
 

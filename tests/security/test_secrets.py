@@ -10,7 +10,7 @@ import httpx
 import psycopg
 import pytest
 
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.connection import pipelined
 from live.store.connection.client import connect
 from tests.harness.forked import run_live
@@ -84,7 +84,7 @@ def limited(store: StoreProcess) -> Iterator[str]:
 
 async def refusals(url: str, folder: Path) -> str:
     """Return what a server says to everyone while its store refuses the user of the server."""
-    async with server(url, write_deadline=Duration(0.3), data_dir=folder) as asker:
+    async with server(url, write_deadline=0.3, data_dir=folder) as asker:
         answers = [await asker.get("/readyz"), await asker.post("/v1/events", json={"key": "a"})]
         assert answers[0].status_code == 503
         assert "has no permissions to run the 'set' command" in answers[0].text

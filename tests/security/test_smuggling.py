@@ -79,7 +79,7 @@ async def forwarding_upgrades(store: str, folder: Path) -> AsyncIterator[tuple[s
     )
     settings = fresh_settings(store, trusted_proxies=("127.0.0.1",))
     client = connect(store, settings)
-    producers = ProducerStore(client, settings.key_prefix)
+    producers = ProducerStore(client)
     async with run_server(settings, [rolling_board()]) as url:
         _, secret = await producers.add("root", Scope(verbs=("post", "admin")))
         with nginx(url, folder, *usual) as outside:

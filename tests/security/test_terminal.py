@@ -12,16 +12,15 @@ from typing import Final
 
 import pytest
 
-import live.boards.admin
+import live.boards.checks
 from live.boards.admin import BoardAdmin
-from live.domain.board import Boards
 from live.logs import _plain_traceback
-from live.settings import Settings, as_environment
+from live.settings import Settings
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import replaced
-from tests.harness.server import server
-from tests.harness.settings import fresh_settings
+from tests.harness.server import define, server
+from tests.harness.settings import as_environment, fresh_settings
 
 pytestmark = pytest.mark.security
 
@@ -60,10 +59,10 @@ def on_a_terminal(*words: str, settings: Settings, folder: Path) -> str:
 
 
 async def make_hostile_board(settings: Settings) -> None:
-    """Make a run-time board without a check of its title."""
+    """Make a board without a check of its title."""
     client = connect(settings.store, settings)
-    with replaced(live.boards.admin, "text_mistakes", lambda *_: []):
-        await BoardAdmin(client, settings, Boards([rolling_board()])).put("old", {"title": HOSTILE}, "ann")
+    with replaced(live.boards.checks, "text_mistakes", lambda *_: []):
+        await BoardAdmin(client, settings).put("old", {"title": HOSTILE}, "ann")
     await client.aclose()
 
 
@@ -80,8 +79,9 @@ def test_a_hostile_title_is_shown_with_escapes(valkey_url: str, tmp_path: Path) 
 def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, tmp_path: Path) -> None:
     """The error may quote a name that somebody else chose, because scripts pass on such names."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
+    asyncio.run(define(settings, [rolling_board()]))
     name = HOSTILE.replace("\n", "")  # without line breaks, because a message may have several lines
-    for words in (("audit", "--board", name), ("send", f"/none/{name}")):
+    for words in (("check", "--board", name), ("send", f"/none/{name}")):
         assert_obeys_nothing(on_a_terminal(*words, settings=settings, folder=tmp_path))
 
 
@@ -89,9 +89,9 @@ def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, t
 def test_an_export_to_a_terminal_is_shown_with_escapes(form: str) -> None:
     """A file gets the text without escapes."""
     script = (
-        "from live.cli.export import output_file, table\n"
+        "from live.cli.export import FORMATS, output_file\n"
         "from live.maintenance.export import Column\n"
-        f"with output_file('-') as file, table({form!r}, file, [Column('key', 'text')]) as write:\n"
+        f"with output_file('-') as file, FORMATS[{form!r}](file, [Column('key', 'text')]) as write:\n"
         f"    write([({HOSTILE.replace(chr(10), '')!r},)])\n"
     )
     ours, theirs = pty.openpty()

@@ -13,9 +13,9 @@ import pytest
 from websockets.frames import Close, Opcode
 
 from live.errors import BOARD_DELETED
-from live.fanout.engine import deflate
+from live.fanout import frames
 from live.fanout.hub import Hub
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.admin import Administrator, fields_of
@@ -58,7 +58,7 @@ class Town(NamedTuple):
 @asynccontextmanager
 async def town(store: str) -> AsyncIterator[Town]:
     """The servers, with the public boards `june` and `july`."""
-    settings = fresh_settings(store, conflation_interval=Duration(0.02), journal="sqlite")
+    settings = fresh_settings(store, conflation_interval=0.02, journal="sqlite")
     owner = bearer(await make_key(settings, "owner", verbs=("admin", "post")))
     reader = bearer(await make_key(settings, "reader", verbs=("read",), boards=("ju*",)))
     async with run_server(settings, []) as one, run_server(settings, []) as two:
@@ -156,7 +156,7 @@ async def test_a_revoked_key_ends_its_viewers(valkey_url: str) -> None:
         await at.change(visibility="private")
         client = connect(valkey_url, at.settings)
         async with viewer(at.urls[0], at.reader) as one, viewer(at.urls[1], at.reader) as two:
-            await ProducerStore(client, at.settings.key_prefix).revoke("reader")
+            await ProducerStore(client).revoke("reader")
             async with asyncio.timeout(_PATIENCE):
                 assert [(await end_of(socket))[0] for socket in (one, two)] == [BOARD_DELETED] * 2
         await client.aclose()
@@ -193,7 +193,7 @@ async def test_a_session_that_ends_ends_its_viewers(valkey_url: str) -> None:
 async def test_boards_share_no_compression_history(valkey_url: str) -> None:
     """A compression dictionary has messages of one board, so the size of a frame tells nothing about other boards."""
     used: list[tuple[bytes, bytes]] = []
-    right = deflate.deflate
+    right = frames.deflate
 
     def note(text: bytes, dictionary: bytes) -> bytes:
         used.append((text, dictionary))
@@ -203,7 +203,7 @@ async def test_boards_share_no_compression_history(valkey_url: str) -> None:
         await at.change(visibility="private")
         with (
             patch("live.fanout.frames.deflate", note),
-            patch.object(deflate.SharedText.__init__, "__defaults__", (note,)),
+            patch.object(frames.SharedText.__init__, "__defaults__", (note,)),
         ):
             async with (
                 viewer(at.urls[0], at.reader, DEFLATES) as june,

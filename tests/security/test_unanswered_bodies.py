@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from live.protocols.body_budget import BodyBudget
+from live.protocols.connection_limits import ConnectionLimits
 from tests.harness.boards import rolling_board
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
@@ -26,39 +26,39 @@ STRANGER, OTHER, THIRD = "127.0.0.9", "127.0.0.8", "127.0.0.7"  # addresses of t
 
 
 class Watch:
-    """The budget of a server, and the most bytes that it held: in total, per address and per connection."""
+    """The limits of a server, and the most bytes of bodies: in total, per address and per connection."""
 
     def __init__(self) -> None:
-        self.budget: Any = None
+        self.limits: Any = None
         self.total = self.of_address = self.of_connection = 0
 
-    def note(self, budget: Any, held: int) -> None:
-        """Note what the budget holds now, where that is more than before."""
-        self.budget = budget
-        self.total = max(self.total, budget._bytes.held)
-        self.of_address = max(self.of_address, *budget._bytes._held_by.values(), 0, 0)
+    def note(self, limits: Any, held: int) -> None:
+        """Note what is held now, where that is more than before."""
+        self.limits = limits
+        self.total = max(self.total, limits._bodies.held)
+        self.of_address = max(self.of_address, *limits._bodies._held_by.values(), 0, 0)
         self.of_connection = max(self.of_connection, held)
 
     async def is_empty(self) -> bool:
         """Whether nothing is held, and nobody waits."""
-        budget = self.budget
-        return not (budget._bytes.held or budget._bytes._held_by or budget._counted or budget._waiting)
+        limits = self.limits
+        return not (limits._bodies.held or limits._bodies.things or limits._waiting.held or limits.waiting)
 
     async def waits(self) -> bool:
         """Whether a body waits."""
-        return self.budget is not None and bool(self.budget._waiting)
+        return self.limits is not None and self.limits.waiting > 0
 
 
 @contextmanager
 def watching() -> Iterator[Watch]:
-    """Let the test watch the budget of the server in this process."""
-    watch, count = Watch(), BodyBudget._count
+    """Let the test watch the bodies of the server in this process."""
+    watch, count = Watch(), ConnectionLimits._count
 
-    def noting(budget: BodyBudget, connection: Any, client: str, held: int) -> None:
-        count(budget, connection, client, held)
-        watch.note(budget, held)
+    def noting(limits: ConnectionLimits, connection: Any, held: int) -> None:
+        count(limits, connection, held)
+        watch.note(limits, held)
 
-    with patch.object(BodyBudget, "_count", noting):
+    with patch.object(ConnectionLimits, "_count", noting):
         yield watch
 
 
@@ -142,9 +142,9 @@ async def test_a_body_that_waits_too_long_is_refused(valkey_url: str) -> None:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
             wires = await begin(stack, url, STRANGER, 3)
             await eventually(watch.waits)
-            watch.budget.sweep(time.monotonic() + 59)
+            watch.limits.sweep_bodies(time.monotonic() + 59)
             assert await watch.waits()
-            watch.budget.sweep(time.monotonic() + 61)
+            watch.limits.sweep_bodies(time.monotonic() + 61)
             answer = await wires[2].answer()
             assert (statuses([answer]), b"\r\nretry-after: 1\r\n" in answer) == ([503], True)
             for wire in wires[:2]:
@@ -180,7 +180,7 @@ async def test_too_many_waiting_connections_are_refused(valkey_url: str) -> None
 @pytest.mark.parametrize("most", [65_536, 1_500_000, 3_000_000])
 async def test_a_small_budget_never_blocks(valkey_url: str, most: int) -> None:
     """A budget with room for few bodies, or for less than one body, always admits a body."""
-    with patch("live.protocols.body_budget._ONE_READ", 1):
+    with patch("live.system.resources._ONE_READ", 1):
         async with serving(valkey_url, max_unanswered=most) as url, AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(connected(url)) for _ in range(5)]
             for wire in wires:

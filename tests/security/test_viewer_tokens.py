@@ -14,11 +14,10 @@ import pytest
 from structlog.testing import capture_logs
 from websockets.frames import Close, Opcode
 
-from live.domain.board import Board
 from live.errors import TOKEN_EXPIRED
 from live.fanout.hub import Hub
 from tests.harness.admin import Administrator
-from tests.harness.boards import rolling_board
+from tests.harness.boards import built, rolling_board
 from tests.harness.certificate import make_certificate
 from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught, replaced
@@ -33,7 +32,7 @@ from tests.harness.wire import CLOSE, Wire, connected, request
 pytestmark = pytest.mark.security
 
 _PATIENCE: Final = 30.0  # seconds
-STAFF: Final = Board(id="staff", title="Our staff", source=frozenset({"staff"}), visibility="private")
+STAFF: Final = built(id="staff", title="Our staff", source=frozenset({"staff"}), visibility="private")
 
 
 class Site(NamedTuple):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -28,6 +29,6 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
     """The address of a server with two boards, one of which has `clock = "event"`."""
-    boards = [rolling_board(), make_board(BoardChoice(id="log", types=("line",), clock="event"))]
+    boards = [rolling_board(), make_board(Choices(id="log", types=("line",), clock="event"))]
     async with run_server(fresh_settings(valkey_url), boards) as address:
         yield address

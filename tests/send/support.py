@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from live.send.progress import ProgressFile, SendOptions, progress_path
-from live.send.run import SendOutcome, send_file
+from live.send.run import ProgressFile, SendOptions, SendOutcome, progress_path, send_file
 
 Event = dict[str, Any]
 TOO_LARGE = b'{"key":"%s"}\n' % (b"x" * 300_000)  # a line that the server refuses with its whole batch

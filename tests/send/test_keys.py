@@ -11,7 +11,7 @@ import pytest
 from live.client import target
 from live.domain.producer import Scope
 from live.errors import SetupError
-from live.send.progress import SendOptions
+from live.send.run import SendOptions
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
@@ -30,7 +30,7 @@ SECRET = "do-not-show-this-to-anybody"  # noqa: S105
 async def add_key(settings: Settings, producer: str, scope: Scope) -> str:
     """The API key of a new producer."""
     client = connect(settings.store, settings)
-    _, secret = await ProducerStore(client, settings.key_prefix).add(producer, scope)
+    _, secret = await ProducerStore(client).add(producer, scope)
     await client.aclose()
     return f"{producer}.{secret}"
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from live.client import sender, target
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.errors import SetupError
-from live.send.progress import SendOptions
-from live.send.run import SendOutcome, send_file, with_id
-from live.settings import Duration
+from live.send.run import SendOptions, SendOutcome, send_file, with_id
 from tests.harness.boards import rolling_board
 from tests.harness.forked import ForkedProcess, run_live
 from tests.harness.network import free_port
@@ -57,7 +56,7 @@ async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: s
 async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url: str, tmp_path: Path) -> None:
     """`kill -9` comes after the server has counted a batch, and before the command has the answer.
 
-    The audit finds no drift.
+    `live check` finds no drift.
     """
     path = write(tmp_path / "e.csv.gz", many(40_000))
     settings = fresh_settings(valkey_url, port=free_port())
@@ -75,8 +74,8 @@ async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url
         proxy.silent = False
         last = await asyncio.to_thread(run_live, *words, environment=os.environ)
         outcome = json.loads(last.stdout)
-    audit = await asyncio.to_thread(run_live, "audit", "--json", environment=server.environment)
-    assert json.loads(audit.stdout)["clean"] is True
+    check = await asyncio.to_thread(run_live, "check", "--json", environment=server.environment)
+    assert json.loads(check.stdout)["clean"] is True
     assert await scores(server.url) == sums(many(40_000))
     assert outcome["sent"] == 40_000
     assert outcome["resumed_at"] > 0
@@ -105,7 +104,7 @@ async def test_events_in_doubt_count_once_in_other_batches(valkey_url: str, tmp_
         {"key": f"k{i % 3}", "time": f"2015-05-17T10:{i // 60:02}:{i % 60:02}Z"} for i in range(1500)
     ]
     path = write(tmp_path / "e.ndjson", events)
-    board = make_board(BoardChoice(id="posts", clock="event"))
+    board = make_board(Choices(id="posts", clock="event"))
     async with run_server(fresh_settings(valkey_url), [board]) as url, lossy(url) as proxy:
         proxy.silent = True
         await cut_off(proxy, SendOptions(path=path, url=proxy.url))
@@ -148,7 +147,7 @@ async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, mo
 async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: StoreProcess, tmp_path: Path) -> None:
     """The server does not know whether the batch counted. The batch is sent again until the server knows."""
     path = write(tmp_path / "e.ndjson", many(2500))
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.7), store_timeout=Duration(0.6), rate=0)
+    settings = fresh_settings(own_store.url, write_deadline=0.7, store_timeout=0.6, rate=0)
     async with run_server(settings, [rolling_board()]) as url:
         assert await scores(url) == {}
         with own_store.frozen():
@@ -165,7 +164,7 @@ async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: Sto
 async def test_without_ids_an_unknown_outcome_stops_the_run(own_store: StoreProcess, tmp_path: Path) -> None:
     """A frozen store may count the batch when it wakes, so the batch is not sent again."""
     path = write(tmp_path / "e.ndjson", many(2500))
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.7), store_timeout=Duration(0.6), rate=0)
+    settings = fresh_settings(own_store.url, write_deadline=0.7, store_timeout=0.6, rate=0)
     async with run_server(settings, [rolling_board()]) as url:
         assert await scores(url) == {}
         with own_store.frozen(), pytest.raises(SetupError, match="so they may have been counted"):

@@ -14,9 +14,7 @@ import pytest
 
 from live.errors import SetupError
 from live.metrics import REGISTRY
-from live.send.progress import ProgressFile, SendOptions, progress_path
-from live.send.run import SendOutcome, send_file
-from live.settings import Duration
+from live.send.run import ProgressFile, SendOptions, SendOutcome, progress_path, send_file
 from tests.harness.boards import rolling_board
 from tests.harness.network import free_port
 from tests.harness.server import ServerProcess, run_server
@@ -150,7 +148,7 @@ async def test_a_run_waits_for_a_server_that_is_away(valkey_url: str, tmp_path: 
 async def test_a_run_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
     """The server says that nothing was counted."""
     path = write(tmp_path / "e.ndjson", many(10))
-    settings = fresh_settings(own_store.url, write_deadline=Duration(1))
+    settings = fresh_settings(own_store.url, write_deadline=1)
     before = refused_for_the_store()
     async with run_server(settings, [rolling_board()]) as url:
         own_store.kill()

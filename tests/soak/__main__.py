@@ -90,7 +90,7 @@ def main() -> None:
         say(f"WRONG: {fault}")
     if faults:
         sys.exit(1)
-    say("acknowledged = store = journal; audit and journal verify are clean")
+    say("acknowledged = store = journal; check and journal verify are clean")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from live.journal.database import Database
-from live.settings import Duration, Settings
+from live.settings import Settings
 from tests.harness.disk import locked, may_mount, small_disk
 from tests.harness.postgres import Postgres, running_postgres
 from tests.harness.server import ServerProcess
@@ -42,7 +42,7 @@ class Machine:
         self.settings = Settings(
             store=self.store.url, port=_free_port(), data_dir=self.data, boards=BOARDS, rate=0,
             journal=self._postgres.url if self._postgres else "sqlite",
-            store_timeout=Duration(1),
+            store_timeout=1,
         )  # fmt: skip
         self.server = ServerProcess(self.settings, folder, sys.executable)
         self._clock: Clock | None = None

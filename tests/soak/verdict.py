@@ -31,8 +31,8 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
     client = connect(settings.store, settings)
 
     async def drained() -> bool:
-        names = await journals(client, settings.key_prefix)
-        return all(not stream.entries for stream in required(await read_streams(client, settings.key_prefix, names)))
+        names = await journals(client)
+        return all(not stream.entries for stream in required(await read_streams(client, names)))
 
     try:
         await eventually(drained, _DRAINED)
@@ -44,13 +44,13 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
                 await ledger.state.open()
                 timeline = database.work(
                     lambda sql, board=board, ledger=ledger: find_timeline(  # type: ignore[misc]
-                        sql, settings.key_prefix, board.id, ledger.state.epoch or ""
+                        sql, board.id, ledger.state.epoch or ""
                     )
                 )
                 if timeline is None:
                     faults.append(f"{board.id}: the journal does not know the board")
                     continue
-                data = database.work(lambda sql, timeline=timeline: contents_of(sql, settings.key_prefix, timeline))  # type: ignore[misc]
+                data = database.work(lambda sql, timeline=timeline: contents_of(sql, timeline))  # type: ignore[misc]
                 faults += await _board_faults(ledger, board, data, now, known.scores(board.id))
             again = database.work(lambda sql: sql.scalar(select(func.count()).where(LIFE.c.parent == LIFE.c.epoch)))
         if again:
@@ -64,6 +64,8 @@ async def _board_faults(ledger: Ledger, board: Board, data: Snapshot, now: int, 
     """The differences between store, journal and acknowledged events of one board, in each of its periods."""
     periods: list[int | None] = [*sorted(data.slots, reverse=True)] if board.window.tables else [None]
     faults, sums = [], dict[str, int]()
+    clock = int(await ledger.state.call("HGET", ledger.state.keys.meta, "clock") or 0) // 1000
+    now = max(now, clock)  # the clock of the store may have been ahead
     for period in periods:
         page = await ledger.reader.read(100_000, period=period)
         held = [(record.member, record.score) for record in page.records]
@@ -102,10 +104,7 @@ def _difference(one: _Rows, other: _Rows) -> str:
 
 def _command_faults(machine: Machine) -> Iterator[str]:
     """Yield a sentence for each command that reports a problem."""
-    commands: list[tuple[str, ...]] = [("audit",), ("journal", "--verify")]
-    if machine.command("reconcile", "--help").returncode == 0:
-        commands.append(("reconcile",))
-    for words in commands:
+    for words in (("check",), ("journal", "--verify")):
         done: Any = machine.command(*words)
         if done.returncode:
             yield f"live {' '.join(words)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}"

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.errors import SetupError
-from live.settings import Settings, as_environment, environment_name, load_settings
+from live.settings import Settings, environment_name, load_settings
 from live.system.processes import RESERVED, SHARED_LIMITS, fit, raise_limit, share
+from tests.harness.settings import as_environment
 
 COUNTS = st.integers(1, 100_000)
 
@@ -141,9 +142,9 @@ def test_a_fitted_setting_changes_nothing_else() -> None:
 
 def test_limits_are_divided_by_the_number_of_workers() -> None:
     """Each share is rounded up, and is at least the smallest value that the setting allows. Other settings stay."""
-    asked = Settings(workers=4, max_viewers=10, max_unread=100_000, max_boards=100)
+    asked = Settings(workers=4, max_viewers=10, max_unanswered=100_000, max_boards=100)
     shared = share(asked)
-    assert (shared.max_viewers, shared.max_unread) == (3, 65536)
+    assert (shared.max_viewers, shared.max_unanswered) == (3, 65536)
     assert shared.max_connections == 1024
     kept = {name for name in Settings.__struct_fields__ if getattr(shared, name) == getattr(asked, name)}
     assert kept >= set(Settings.__struct_fields__) - set(SHARED_LIMITS)

@@ -1,5 +1,6 @@
 """A server under a service manager, with real sockets: what it reports, and the socket that it takes over."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,9 +14,8 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from live.settings import as_environment
-from tests.harness.settings import fresh_settings
-from tests.harness.waiting import DEADLINE
+from tests.harness.settings import as_environment, fresh_settings
+from tests.harness.waiting import DEADLINE, eventually
 
 # Starts the server like systemd: the socket is descriptor 3, and `LISTEN_PID` is the id of the server's process.
 START: Final = """
@@ -77,6 +77,47 @@ def test_it_takes_the_socket_and_says_how_it_is(valkey_url: str, tmp_path: Path,
             server.send_signal(signal.SIGTERM)
             assert set(wait_for("STOPPING=1", notices)) <= {"WATCHDOG=1", "STOPPING=1"}
             assert server.wait(DEADLINE) == 0
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_restart_refuses_no_request(valkey_url: str, tmp_path: Path, workers: int) -> None:
+    """The service manager holds the socket. Sixty requests a second wait in its queue until the next server accepts."""
+    settings = {"workers": workers, "key_prefix": f"restart{workers}", "open": True}
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        statuses: list[int] = []
+        client = httpx.AsyncClient(
+            base_url=url, timeout=DEADLINE, limits=httpx.Limits(max_keepalive_connections=0), trust_env=False
+        )
+
+        async def post() -> None:
+            statuses.append((await client.post("/v1/events", json={"key": "a"})).status_code)
+
+        async def load(requests: list[asyncio.Task[None]]) -> None:
+            while True:
+                requests.append(asyncio.create_task(post()))
+                await asyncio.sleep(1 / 60)
+
+        requests: list[asyncio.Task[None]] = []
+        loading = asyncio.create_task(load(requests))
+        for _ in range(3):
+            with started(valkey_url, tmp_path, listener, {}, **settings) as server:
+                known = len(statuses)
+
+                async def has_answered(known: int = known) -> bool:
+                    return len(statuses) > known + 60
+
+                await eventually(has_answered)
+                server.send_signal(signal.SIGTERM)
+                assert await asyncio.to_thread(server.wait, DEADLINE) == 0
+        with started(valkey_url, tmp_path, listener, {}, **settings):
+            loading.cancel()
+            await asyncio.gather(*requests)
+        await client.aclose()
+        assert len(statuses) > 180
+        assert set(statuses) == {200}
 
 
 @pytest.mark.slow

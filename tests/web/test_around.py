@@ -14,21 +14,20 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.domain.board import Board
 from live.domain.ranking import Record
+from live.domain.views import Around
 from live.domain.window import Forever
-from live.fanout.engine.channel import Channel, Tick
-from live.fanout.engine.rank_lookups import RankLookup
-from live.fanout.frames import Around
-from live.settings import Duration
+from live.fanout.channel import Channel, Tick
+from live.fanout.lookups import RankLookup
 from live.store.connection.scripts import Script
+from tests.harness.boards import built
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 
-BOARD = Board(
+BOARD = built(
     id="posts", title="posts", source=frozenset({"like"}), window=Forever(), ties="first", ranks="competition"
 )
 KEYS = [f"k{number}" for number in range(50)]
@@ -158,7 +157,7 @@ class Stage:
 @asynccontextmanager
 async def stage(store: str, **changes: Any) -> AsyncIterator[Stage]:
     """A server with one board."""
-    settings = fresh_settings(store, **{"conflation_interval": Duration(0.02), **changes})
+    settings = fresh_settings(store, **{"conflation_interval": 0.02, **changes})
     async with (
         run_server(settings, [BOARD]) as url,
         httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None)) as client,

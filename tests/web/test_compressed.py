@@ -77,8 +77,8 @@ async def test_kept_pages_count_as_memory(valkey_url: str) -> None:
     async with served(valkey_url) as here:
         await here.post(*MEMBERS)
         await here.client.get("/v1/boards/posts?limit=50")
-        before, sizes = here.live.reads._size, []
+        before, sizes = here.live.drawings._size, []
         for query in ("", "?lang=zh", "?theme=dark"):
             response = await here.client.get(f"/boards/posts{query}", headers={"Accept-Encoding": "gzip"})
             sizes.append(len(response.content))
-            assert here.live.reads._size >= before + 2 * sum(sizes)
+            assert here.live.drawings._size >= before + 2 * sum(sizes)

@@ -13,8 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from live.domain.board import Board
 from live.domain.ranking import Record
 from live.domain.window import Forever, Periods, Sliding
-from live.settings import Duration
-from tests.harness.boards import rolling_board
+from tests.harness.boards import built, rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
@@ -84,7 +83,7 @@ async def agree(client: httpx.AsyncClient, watchers: list[Watcher]) -> None:
 async def test_a_viewer_that_only_applies_messages_holds_the_top(valkey_url: str, seed: int, interval: float) -> None:
     """Random positive and negative likes, joins and leaves: viewers of all sizes match the server at every offset."""
     chance = random.Random(seed)
-    async with server(valkey_url, conflation_interval=Duration(interval)) as client:
+    async with server(valkey_url, conflation_interval=interval) as client:
         watchers = [await watch(client, 5)]
         for _ in range(60 if interval < 0.1 else 15):
             action = chance.random()
@@ -110,7 +109,7 @@ async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
     """The window is two seconds. Every message follows from the previous message, and finally the board is empty."""
     chance = random.Random(1)
     board = rolling_board("2s", "1s")
-    async with server(valkey_url, board, conflation_interval=Duration(0.005), rotation_step=2) as client:
+    async with server(valkey_url, board, conflation_interval=0.005, rotation_step=2) as client:
         watchers = [await watch(client, size) for size in (1, 3, 10)]
         for _ in range(60):
             await post(client, *random_likes(chance))
@@ -129,7 +128,7 @@ async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_two_processes_show_the_same_board(valkey_url: str) -> None:
     """Viewers of one server see what is posted to the other server."""
-    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
+    settings = fresh_settings(valkey_url, conflation_interval=0.01)
     board = rolling_board()
     async with (
         run_server(settings, [board]) as one,
@@ -215,7 +214,7 @@ async def test_without_an_upgrade_it_is_426(valkey_url: str) -> None:
 
 def kind(**choices: Any) -> Board:
     """A board `posts` without a window, on event time."""
-    return Board(**{
+    return built(**{
         "id": "posts", "title": "posts", "source": frozenset({"like"}), "window": Forever(), "clock": "event", **choices
     })  # fmt: skip
 
@@ -236,7 +235,7 @@ KINDS = {
 async def test_viewers_of_every_kind_of_board_hold_its_top(valkey_url: str, board: Board) -> None:
     """Messages alone tell viewers of scores that become equal, records that leave, a new period, and metadata."""
     chance = random.Random(4)
-    async with server(valkey_url, board, conflation_interval=Duration(0.005)) as client:
+    async with server(valkey_url, board, conflation_interval=0.005) as client:
         watchers = [await watch(client, size) for size in (2, 5, 20)]
         minute = 0
         for _ in range(25):

@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.web.operations import by_query
 from tests.harness.producer import post
 from tests.harness.server import server

@@ -32,7 +32,7 @@ async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncCli
     ):
         for board in boards:
             await post(client, {"board": board, "key": "a"})
-        yield client, Presence(others, settings.key_prefix), Presence(others, settings.key_prefix)
+        yield client, Presence(others), Presence(others)
     await others.aclose()
 
 
@@ -108,7 +108,7 @@ async def test_a_stopping_process_removes_its_viewers(valkey_url: str, monkeypat
         made.append(Presence(*given, **options))
         return made[-1]
 
-    monkeypatch.setattr("live.web.services.Presence", recorded)
+    monkeypatch.setattr("live.web.parts.Presence", recorded)
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     viewers = Keys(settings.key_prefix, "posts").viewers

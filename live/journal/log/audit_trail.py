@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, insert, select, update
 
+from live.journal.database import prefix_of
 from live.journal.schema import DEFINITION
 from live.store.registry.audit_trail import AuditEntry, decode, redacted
 
@@ -27,15 +28,15 @@ class ChainedEntry(msgspec.Struct, frozen=True):
     entry: AuditEntry
 
 
-def last_id(connection: Connection, prefix: str) -> str:
+def last_id(connection: Connection) -> str:
     """Return the id of the last entry that SQL has; `0` if it has none."""
-    row = _last(connection, prefix)
+    row = _last(connection)
     return "0" if row is None else str(row.name.partition(" ")[0])
 
 
-def append(connection: Connection, prefix: str, entries: Sequence[_Stored]) -> None:
+def append(connection: Connection, entries: Sequence[_Stored]) -> None:
     """Append entries of the stream, each with its id."""
-    row = _last(connection, prefix)
+    row = _last(connection)
     number, before = (0, "") if row is None else (row.version, row.name.partition(" ")[2])
     rows = []
     for name, fields in entries:
@@ -44,23 +45,23 @@ def append(connection: Connection, prefix: str, entries: Sequence[_Stored]) -> N
         number, before = number + 1, _digest(value)
         rows.append(
             {
-                "prefix": prefix, "kind": KIND, "name": f"{name.decode()} {before}", "version": number,
+                "prefix": prefix_of(connection), "kind": KIND, "name": f"{name.decode()} {before}", "version": number,
                 "time": entry.at * 1000, "value": value,
             }
         )  # fmt: skip
     connection.execute(insert(DEFINITION), rows)
 
 
-def read_trail(connection: Connection, prefix: str) -> dict[str, AuditEntry]:
+def read_trail(connection: Connection) -> dict[str, AuditEntry]:
     """Return all entries by their ids in the store, oldest first."""
-    rows = _rows(connection, prefix)
+    rows = _rows(connection)
     return {row.name.partition(" ")[0]: msgspec.json.decode(row.value, type=ChainedEntry).entry for row in rows}
 
 
-def trail_faults(connection: Connection, prefix: str) -> Iterator[str]:
+def trail_faults(connection: Connection) -> Iterator[str]:
     """Yield a sentence for each row that was changed, and where rows are missing."""
     before, number = "", 0
-    for row in _rows(connection, prefix):
+    for row in _rows(connection):
         digest, number = row.name.partition(" ")[2], number + 1
         value = row.value or ""
         if _digest(value) != digest:
@@ -70,15 +71,15 @@ def trail_faults(connection: Connection, prefix: str) -> Iterator[str]:
         before, number = digest, row.version
 
 
-def rewrite_trail(connection: Connection, prefix: str, when: Callable[[str], int]) -> None:
-    """Take the members that were erased later out of the audit log. `when` returns when a member was erased (µs).
+def rewrite_trail(connection: Connection, gone: Callable[[str], bool]) -> None:
+    """Take the members that are gone out of the audit log.
 
     From the first entry that changes, each entry gets a new SHA-256.
     """
-    rows, before, is_changed = _rows(connection, prefix).all(), "", False
+    rows, before, is_changed = _rows(connection).all(), "", False
     for row in rows:
         chained = msgspec.json.decode(row.value, type=ChainedEntry)
-        entry = redacted(chained.entry, lambda member, time=row.time: when(member) > time)  # type: ignore[misc]
+        entry = redacted(chained.entry, gone)
         is_changed |= entry is not chained.entry
         name, _, digest = row.name.partition(" ")
         if is_changed:
@@ -89,13 +90,18 @@ def rewrite_trail(connection: Connection, prefix: str, when: Callable[[str], int
         before = digest
 
 
-def _last(connection: Connection, prefix: str) -> Any:  # noqa: ANN401 - a row, or None
-    newest = select(DEFINITION).where(DEFINITION.c.prefix == prefix, _OWN).order_by(DEFINITION.c.id.desc()).limit(1)
+def _last(connection: Connection) -> Any:  # noqa: ANN401 - a row, or None
+    newest = (
+        select(DEFINITION)
+        .where(DEFINITION.c.prefix == prefix_of(connection), _OWN)
+        .order_by(DEFINITION.c.id.desc())
+        .limit(1)
+    )
     return connection.execute(newest).first()
 
 
-def _rows(connection: Connection, prefix: str) -> Any:  # noqa: ANN401 - rows
-    rows = select(DEFINITION).where(DEFINITION.c.prefix == prefix, _OWN).order_by(DEFINITION.c.id)
+def _rows(connection: Connection) -> Any:  # noqa: ANN401 - rows
+    rows = select(DEFINITION).where(DEFINITION.c.prefix == prefix_of(connection), _OWN).order_by(DEFINITION.c.id)
     return connection.execute(rows)
 
 

@@ -5,22 +5,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from live.errors import StoreUnavailableError
-from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.notices import Away, Changed, Channels, Missed, listen
 
 
 class Changes:
-    """Collect the boards that have changed since the last `take`, under one prefix of store keys.
+    """Collect the boards that have changed since the last `take`. The empty name is the list of all journals."""
 
-    The empty name stands for the list of all journals.
-    """
-
-    def __init__(self, client: Store, prefix: str) -> None:
+    def __init__(self, client: Store) -> None:
         self.away: dict[str, StoreUnavailableError] = {}  # boards whose server is unavailable, and why
         self._client = client
-        self._prefix = prefix
-        self._channels = Channels({SystemKeys(prefix).journals: ""})
+        self._channels = Channels({client.system.journals: ""})
         self._followed: set[str] = set()
         self._changed: set[str] = set()
         self._begun: set[str] = set()  # boards whose notices this process receives
@@ -50,9 +45,9 @@ class Changes:
         """Receive the notices of more boards. With `only`, stop receiving the notices of all other boards."""
         boards = set(boards)
         for board in boards - self._followed:
-            self._channels.add(Keys(self._prefix, board).channel, board)
+            self._channels.add(self._client.keys_of(board).channel, board)
         for board in self._followed - boards if only else ():
-            self._channels.remove(Keys(self._prefix, board).channel)
+            self._channels.remove(self._client.keys_of(board).channel)
             self._begun.discard(board)
             self.away.pop(board, None)
         self._followed = boards if only else self._followed | boards

@@ -1,32 +1,33 @@
 """Copy data that belongs to no single board to SQL, whenever it changes.
 
-These are the definitions of run-time boards, the API keys, the titles of members, the secret that signs the cookies of
+These are the definitions of boards, the API keys, the titles of members, the secret that signs the cookies of
 visitors, and the audit log.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, func, insert, select
 
-from live.journal.database import Database
+from live.journal.database import Database, prefix_of
 from live.journal.log.audit_trail import append, last_id
 from live.journal.schema import DEFINITION
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, required
 from live.store.connection.high_water import Versioned
 from live.store.connection.pipelined import Word
-from live.store.registry.definitions import CHANGES, ChangesRequest
+from live.store.registry.definitions import CHANGES, FILE, ChangesRequest, Definition
 
-KINDS: Final = ("boards", "producers", "items", "visitors")
 COOKIES: Final = "cookies"
 """The name of the secret that signs the cookies of visitors. Its value is in hexadecimal."""
 _VERSION: Final = ":version"
+_NO_ENTRIES: Final = {"boards": (_VERSION, FILE), "producers": (_VERSION,)}
 _MOST_ACTS: Final = 500  # entries of the audit log in one transaction
 _VERSIONED: Final[dict[str, Versioned]] = {"boards": "definitions", "producers": "producers"}
+
+_DEFINITION: Final = msgspec.json.Decoder(Definition)
 
 _Words = tuple[Word, ...]
 
@@ -34,9 +35,8 @@ _Words = tuple[Word, ...]
 class DefinitionLog:
     """Add a row for each definition, each API key, each title of a member and each secret that has changed."""
 
-    def __init__(self, client: Store, prefix: str, database: Database) -> None:
+    def __init__(self, client: Store, database: Database) -> None:
         self._client = client
-        self._prefix = prefix
         self._database = database
         self._versions: dict[str, bytes] = {}
         self._last_act = ""  # the id of the last entry of the audit log in SQL; empty if it is not known
@@ -48,12 +48,9 @@ class DefinitionLog:
         self._last_act = ""
 
     async def follow(self) -> bool:
-        """Copy what has changed since the last call.
-
-        If the store lost data, SQL knows more than the store. Then copy nothing, and return False.
-        """
+        """Copy what has changed since the last call, or return False if the store lost data that SQL has."""
         async with self._turn:
-            names, high_water = SystemKeys(self._prefix), self._client.high_water
+            names, high_water = self._client.system, self._client.high_water
             places: dict[str, tuple[str, _Words]] = {
                 "boards": (names.definitions, ("HGET", names.definitions, _VERSION)),
                 "producers": (names.producers, ("HGET", names.producers, _VERSION)),
@@ -79,7 +76,7 @@ class DefinitionLog:
                     least = version if changed is None else changed[0]
                     if replies_of_kind is None or int(replies_of_kind[0] or 0) < int(least):
                         return False
-                    now, found = changed or (replies_of_kind[0], _fields_of(replies_of_kind[1]))
+                    now, found = changed or (replies_of_kind[0], _fields_of(kind, replies_of_kind[1]))
                     await self._copy(kind, found, int(now), is_whole=changed is None)
                     self._versions[kind] = now
             secret = replies[-1]
@@ -92,8 +89,7 @@ class DefinitionLog:
             return await self._follow_trail(names.trail)
 
     async def _changes(self, kind: str) -> tuple[bytes, dict[str, str | None]] | None:
-        """Return the version, and what has changed since the last call; None if only all values tell that."""
-        names, known = SystemKeys(self._prefix), self._versions.get(kind)
+        names, known = self._client.system, self._versions.get(kind)
         keys = {
             "boards": [names.definitions, names.changes],
             "items": [names.items, names.items_changes, names.items_version],
@@ -104,12 +100,12 @@ class DefinitionLog:
         if reply[0] != b"ok":
             return None
         _, version, _, *fields = reply
-        return version, {name: value or None for name, value in _fields_of(fields).items()}
+        return version, {name: value or None for name, value in _fields_of(kind, fields).items()}
 
     async def _follow_trail(self, key: str) -> bool:
         """Append the new entries of the audit log. Return False if the store lost data."""
         if not self._last_act:
-            self._last_act = await self._database.run(lambda connection: last_id(connection, self._prefix))
+            self._last_act = await self._database.run(last_id)
         while True:
             words = ("XRANGE", key, f"({self._last_act}", "+", "COUNT", _MOST_ACTS)
             replies = await self._ask(words, replicated=True)
@@ -118,16 +114,16 @@ class DefinitionLog:
             (entries,) = replies
             if not entries:
                 return True
-            await self._database.run(partial(append, prefix=self._prefix, entries=entries))
+            await self._database.run(append, entries)
             self._last_act = entries[-1][0].decode()
 
     async def _ask(self, *commands: _Words, replicated: bool = False) -> list[Any] | None:
-        """Return the replies of the store.
+        """Return the replies of the store, or None if the store lost data.
 
-        Return None if the store lost data. Use `replicated` for data that goes into SQL. The last command asks for the
-        store's identity: if it is right, all replies are from this store.
+        Use `replicated` for data that goes into SQL. The last command asks for the store's identity: if it is right,
+        all replies are from this store.
         """
-        high_water, store = self._client.high_water, SystemKeys(self._prefix).store
+        high_water, store = self._client.high_water, self._client.system.store
         asking: list[tuple[str, _Words]] = [(str(words[1]), words) for words in (*commands, ("GET", store))]
         replies = required(await self._client.outcomes(asking, replicated=replicated))
         identity = (replies.pop() or b"").decode()
@@ -137,11 +133,11 @@ class DefinitionLog:
         """Add a row for each value that has changed. If `found` is whole, a value that is missing there is gone."""
 
         def keep(connection: Connection) -> None:
-            known = latest(connection, self._prefix, kind, None if is_whole else list(found))
+            known = latest(connection, kind, None if is_whole else list(found))
             gone = dict.fromkeys(known.keys() - found.keys()) if is_whole else {}
             rows = [
                 {
-                    "prefix": self._prefix, "kind": kind, "name": name, "version": version,
+                    "prefix": prefix_of(connection), "kind": kind, "name": name, "version": version,
                     "time": time.time_ns() // 1000, "value": value,
                 }
                 for name, value in {**found, **gone}.items()
@@ -153,16 +149,20 @@ class DefinitionLog:
         await self._database.run(keep)
 
 
-def _fields_of(words: Sequence[bytes]) -> dict[str, str]:
-    """Return the fields of a hash without its version."""
+def _fields_of(kind: str, words: Sequence[bytes]) -> dict[str, str]:
+    """Return the fields of a hash without its version, and without what the boards file names.
+
+    A server applies its boards file at each start, so SQL does not need that.
+    """
     fields = {name.decode(): value.decode() for name, value in zip(words[::2], words[1::2], strict=True)}
-    fields.pop(_VERSION, None)
+    for name in _NO_ENTRIES.get(kind, ()):
+        fields.pop(name, None)
     return fields
 
 
-def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] | None = None) -> dict[str, str]:
+def latest(connection: Connection, kind: str, names: Sequence[str] | None = None) -> dict[str, str]:
     """Return, by name, the newest values of a kind that were not removed. With `names` (at most 10,000), only those."""
-    where = [DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind]
+    where = [DEFINITION.c.prefix == prefix_of(connection), DEFINITION.c.kind == kind]
     if names is not None:
         where.append(DEFINITION.c.name.in_(names))
     newest = select(func.max(DEFINITION.c.id)).where(*where).group_by(DEFINITION.c.name)
@@ -174,7 +174,12 @@ def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] 
     return {row.name: row.value for row in rows}
 
 
-def newest_version(connection: Connection, prefix: str, kind: str) -> int:
+def latest_boards(connection: Connection, names: Sequence[str] | None = None) -> dict[str, Definition]:
+    """Return the newest definitions of boards that were not deleted, or of those with these names (as in `latest`)."""
+    return {name: _DEFINITION.decode(text) for name, text in latest(connection, "boards", names).items()}
+
+
+def newest_version(connection: Connection, kind: str) -> int:
     """Return the newest version that was copied. 0 means that no version was copied."""
-    where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind)
+    where = (DEFINITION.c.prefix == prefix_of(connection), DEFINITION.c.kind == kind)
     return connection.scalar(select(func.max(DEFINITION.c.version)).where(*where)) or 0

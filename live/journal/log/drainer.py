@@ -16,19 +16,19 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from live.domain.board import Boards
-from live.errors import EpochLostError, JournalError, ProblemError, SetupError, StoreUnavailableError
+from live.errors import EpochLostError, JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database
+from live.journal.forgetting import clear, uncleared_in
 from live.journal.log.changes import Changes
 from live.journal.log.definitions import DefinitionLog
 from live.journal.log.entries import parse_head
 from live.journal.log.health import HealthReport
-from live.journal.log.resending import UnsentError, send_again
+from live.journal.log.lost_entries import UnwrittenError, write_lost
 from live.journal.log.timelines import (
     ConflictError,
     Segment,
@@ -72,6 +72,7 @@ _RETRY: Final = 30.0  # seconds before the next attempt after a fault that an op
 _PAUSE: Final = 1.0  # seconds before the next attempt after a failure, and between two checks of the definitions
 _PATIENCE: Final = 0.5  # seconds for which one slow server delays the journals on the other servers
 _BOARDS: Final = 256  # boards in one transaction
+_REPAIRS: Final = 2  # boards whose whole contents are in memory at once
 _SMALL: Final = 16 * 1024  # bytes of entries; packing fewer bytes takes less time than starting work in a thread
 
 Name = tuple[str, str]
@@ -79,43 +80,32 @@ Name = tuple[str, str]
 
 
 class Drainer:
-    """Move all journals under one prefix of store keys to a database.
-
-    `writes` says whether this process moves them now, to `database`.
-    """
+    """Move all journals under one prefix of store keys to `database`. `writes` is true while this process does."""
 
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
     ) -> None:
         """Drain into a database. `boards` gives the boards as they are defined now."""
-        prefix = settings.key_prefix
         self.writes = False
         self._client = client
-        self._settings = settings
         self._compactor = Compactor(settings, database, boards)
         self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
         self.database = database
         self._timelines: dict[Name, Timeline] = {}
-        self._definitions = DefinitionLog(client, prefix, database)
+        self._definitions = DefinitionLog(client, database)
         # Journals that were announced, but had no entry and no board at the last sweep.
         self._unknown: set[Name] = set()
         self._behind: set[Name] = set()  # journals of which SQL had more than the store, at the last sweep or since
+        self._is_clear = False  # whether no file of SQLite has rows that an erasure has rewritten
         self._recheck = False  # whether the next round sweeps, without waiting for `_SWEEP`
-        self._changes = Changes(client, prefix)
-        self._health = HealthReport(client, prefix)
-
-    @property
-    def _prefix(self) -> str:
-        return self._settings.key_prefix
-
-    @property
-    def _delayed(self) -> dict[Name, str]:
-        """The journals that can't be read or trimmed now, with the reasons. Only `_retry_forever` tries them again."""
-        return self._health.delayed
+        self._changes = Changes(client)
+        self._health = HealthReport(client)
+        # The journals that can't be read or trimmed now, with the reasons. Only `_retry_forever` tries them again.
+        self._delayed = self._health.delayed
+        self._writing = asyncio.Semaphore(_REPAIRS)
 
     @contextmanager
     def _delaying(self, name: Name) -> Iterator[None]:
-        """Delay a journal if the store can't be reached for its board in the `with` block."""
         try:
             yield
         except JournalError:
@@ -133,10 +123,7 @@ class Drainer:
 
     @contextmanager
     def _going_on(self, work: str) -> Iterator[None]:
-        """Go on if the `with` block can't reach data that belongs to no single board.
-
-        `work` names the work of the block.
-        """
+        """Go on if the `with` block, whose work is `work`, can't reach data that belongs to no single board."""
         try:
             yield
         except JournalError:
@@ -188,12 +175,8 @@ class Drainer:
         return self.writes
 
     async def claim(self) -> None:
-        """Move all journals of the store to this database from now on.
-
-        Raises:
-            SetupError: the journals go into another database.
-        """
-        holder = await claim_sink(self._client, self._prefix, self.database.id)
+        """Move all journals of the store to this database from now on, if they go into no other database."""
+        holder = await claim_sink(self._client, self.database.id)
         if holder != self.database.id:
             raise SetupError(
                 f"the journals of this store go into the database {holder}, and this database is {self.database.id}. "
@@ -204,6 +187,7 @@ class Drainer:
         """Drain, and do other work at once. If one of these tasks ends with an error, end all tasks."""
         self._delayed.clear()
         self._health.waits.clear()
+        self._is_clear = False  # another process may have ended before it was done
         works = (
             self._changes.run(),
             self._drain_forever(),
@@ -256,12 +240,11 @@ class Drainer:
             await asyncio.sleep(_PAUSE)
 
     async def _retry_forever(self) -> None:
-        """Drain the delayed journals, and check the journals of lost boards.
-
-        A journal that takes long to fail holds up only this task.
-        """
+        """Drain the delayed journals, check those of lost boards, and remove rewritten rows."""
         while True:
             await asyncio.sleep(_PAUSE)
+            if not self._is_clear:
+                await self.clear()
             delayed = list(self._delayed)
             await self._drain(delayed, None)
             if back := {name[0] for name in delayed if name not in self._delayed}:
@@ -270,7 +253,7 @@ class Drainer:
                 self._changes.add(back)
             names = [name for name in self._behind if name in self._timelines]
             with self._going_on("lost boards"):
-                for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
+                for name, stream in zip(names, await read_streams(self._client, names), strict=True):
                     if not isinstance(stream, StoreUnavailableError) and await self._is_over(name, stream):
                         self._recheck = True
 
@@ -280,10 +263,10 @@ class Drainer:
         Raises:
             ConflictError: another process drains.
         """
-        known = await self.database.run(lambda connection: open_timelines(connection, self._prefix))
+        known = await self.database.run(open_timelines)
         retried = {name: self._timelines[name] for name in self._delayed if name in self._timelines}
         self._timelines = {(timeline.board, timeline.epoch): timeline for timeline in known} | retried
-        listed = [name for name in await journals(self._client, self._prefix) if name not in self._delayed]
+        listed = [name for name in await journals(self._client) if name not in self._delayed]
         self._behind = set()
         if self._client.servers.promotes:
             self._definitions.forget()
@@ -311,11 +294,11 @@ class Drainer:
         ]
         ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
         if ended:
-            await self.database.run(lambda connection: end_timelines(connection, ended))
+            await self.database.run(end_timelines, ended)
         unknown = {name for name in deleted if not self._timelines[name].size}
         for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
             with self._delaying(name):
-                await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
+                await forget_journal(self._client, self._client.keys_of(name[0]), name[1])
                 self._timelines.pop(name, None)
         self._unknown = unknown
         self._changes.follow((board for board, _ in self._timelines), only=True)
@@ -327,27 +310,23 @@ class Drainer:
         # A name without a timeline is a new board, or the empty name, which stands for the list of all journals.
         if len({board for board, _ in names}) < len(wanted):
             with self._going_on("list"):
-                listed = await journals(self._client, self._prefix)
+                listed = await journals(self._client)
                 names = [name for name in listed if name[0] in wanted or name not in self._timelines]
             self._recheck |= "list" in self._health.waits
         await self._drain([name for name in names if name not in self._delayed])
 
     async def _drain(self, names: list[Name], patience: float | None = _PATIENCE) -> None:
-        """Move all entries of journals to SQL.
-
-        If one of several servers takes longer than `patience` seconds, delay its journals.
-        """
+        """Move all entries of journals to SQL. Delay those of a server that takes longer than `patience` seconds."""
         for first in range(0, len(names), _BOARDS):
             left = names[first : first + _BOARDS]
             while left:
                 left = await self._move(left, patience)
 
     async def _move(self, names: list[Name], patience: float | None) -> list[Name]:
-        """Move a few entries of each journal. Return the journals that may have more."""
         timelines = await self._known_timelines(names)
         found = await read_entries(
             self._client,
-            [(Keys(self._prefix, timeline.board), timeline.epoch, timeline.drained) for timeline in timelines],
+            [(self._client.keys_of(timeline.board), timeline.epoch, timeline.drained) for timeline in timelines],
             patience,
         )
         segments: list[Segment] = []
@@ -373,14 +352,14 @@ class Drainer:
             return []
         started = time.perf_counter()
         try:
-            await self.database.run(lambda connection: add_segments(connection, segments))
+            await self.database.run(add_segments, segments)
         except JournalError:
             self._timelines.clear()  # the commit may have succeeded or not, so the timelines are read again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
         record_span("drain", started, boards=len(segments), entries=sum(segment.entries for segment in segments))
         if any(segment.erased for segment in segments):
-            await self.database.in_thread(self.database.truncate_log)
+            await self.clear()
         for segment in segments:
             after = segment.after
             self._timelines[after.board, after.epoch] = after
@@ -388,11 +367,21 @@ class Drainer:
         await self._trim([segment.after for segment in segments])
         return [name for name in names if name in full and name not in self._delayed]
 
-    async def _confirm(self, names: Iterable[Name]) -> None:
-        """Check boards after a failover.
+    async def clear(self) -> None:
+        """Remove rewritten rows from the log of SQLite. If a reader prevents that, `_retry_forever` does it later."""
+        self._is_clear = await self.database.in_thread(self._clear_now)
 
-        A board goes on if it has everything that was acknowledged. A delayed journal stays delayed until its board is
-        checked, so that no other task checks or drains it meanwhile.
+    def _clear_now(self) -> bool:
+        erasures = self.database.work(uncleared_in)
+        if erasures and self.database.truncate_log():
+            self.database.work(clear, erasures)
+            erasures = 0
+        return not erasures
+
+    async def _confirm(self, names: Iterable[Name]) -> None:
+        """Check boards after a failover. A board goes on if it has everything that was acknowledged.
+
+        A delayed journal stays delayed until its board is checked, so that no other task checks or drains it meanwhile.
         """
 
         async def confirm_one(name: Name) -> None:
@@ -404,15 +393,15 @@ class Drainer:
         await asyncio.gather(*map(confirm_one, names))  # the calls share packets
 
     async def _confirm_one(self, name: Name) -> None:
-        keys, epoch, offset = Keys(self._prefix, name[0]), name[1], ""
+        keys, epoch, offset = self._client.keys_of(name[0]), name[1], ""
         with suppress(EpochLostError):
             for _ in range(MOST_CHECKS):
                 if (found := await confirm(self._client, keys, epoch, offset)) is None:
                     return
                 timeline = self._timelines[name]
-                if found.link and (found.resending or went_back(timeline, found.link)):
+                if found.link and (found.behind or went_back(timeline, found.link)):
                     require_acknowledged(self._client, name[0], epoch, timeline.offset)
-                    if not await self._send_again(timeline):
+                    if not await self._write_lost(timeline):
                         self._stop(timeline, found.link)
                         return
                     offset = ""
@@ -421,42 +410,37 @@ class Drainer:
                 offset = str(found.offset)
             raise unchecked(name[0])
 
-    async def _send_again(self, timeline: Timeline) -> bool:
-        """Send again the entries that SQL has and the store lost. Return False if that is not possible."""
+    async def _write_lost(self, timeline: Timeline) -> bool:
+        """Write into the store what SQL has and the store lost. Return False if that is not possible."""
         board = self._compactor.boards().by_id.get(timeline.board)
         if board is None:
             return False
         started = time.perf_counter()
         try:
-            after = await send_again(self._client, self._settings, self.database, timeline, board)
-        except (UnsentError, ProblemError) as error:
-            log.error("events lost in a failover can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
+            async with self._writing:
+                await write_lost(self._client, self.database, timeline, board)
+        except UnwrittenError as error:
+            log.error("what a failover lost can't be written", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
             return False
-        self._timelines[after.board, after.epoch] = after
         seconds = round(time.perf_counter() - started, 3)
-        log.warning(
-            "events lost in a failover were sent again", board=timeline.board, until=timeline.offset, seconds=seconds
-        )
-        await self._trim([after])
+        log.warning("what a failover lost was written", board=timeline.board, until=timeline.offset, seconds=seconds)
+        await self._trim([timeline])
         return True
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
-        """Delete from the store the entries that SQL has."""
-
         async def trim_one(timeline: Timeline) -> None:
             with self._delaying((timeline.board, timeline.epoch)):
-                keys = Keys(self._prefix, timeline.board)
+                keys = self._client.keys_of(timeline.board)
                 await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
 
         await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
 
     async def _known_timelines(self, names: list[Name]) -> list[Timeline]:
-        """Return the timelines of journals, and begin new timelines."""
         new = [name for name in names if name not in self._timelines]
         if new:
-            with self._going_on("definitions"):  # without its definition, nobody can rebuild or export a board
+            with self._going_on("definitions"):  # without its definition, nobody can recover or export a board
                 await self._definitions.follow()
-            begun = await self.database.run(lambda connection: begin_timelines(connection, self._prefix, new))
+            begun = await self.database.run(begin_timelines, new)
             self._timelines |= {(timeline.board, timeline.epoch): timeline for timeline in begun}
             self._changes.follow(board for board, _ in new)
         return [self._timelines[name] for name in names]
@@ -477,11 +461,11 @@ class Drainer:
 
         If the board has another epoch now, end the timeline. If the store lost entries that SQL has, stop the journal.
         """
-        keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
-        if not _is_whole(entries[0]):
-            (stream,) = required(await read_streams(self._client, self._prefix, [name]))
+        keys, name = self._client.keys_of(timeline.board), (timeline.board, timeline.epoch)
+        if not entries[0].head.startswith("adopt "):
+            (stream,) = required(await read_streams(self._client, [name]))
             if stream.ended and not await self._is_missing(name):
-                await self.database.run(lambda connection: end_timelines(connection, [timeline]))
+                await self.database.run(end_timelines, [timeline])
                 await forget_journal(self._client, keys, timeline.epoch)
                 self._timelines.pop(name, None)
                 return None
@@ -495,7 +479,7 @@ class Drainer:
         log.error("entries of a journal are missing", board=timeline.board, expected=expected, found=found)
         JOURNAL_MISSING.inc()
         if timeline.size:
-            timeline = await self.database.run(partial(begin_again, timeline=timeline))
+            timeline = await self.database.run(begin_again, timeline)
         return await self._segment(timeline, entries)
 
     async def _whole(self, keys: Keys, epoch: str, entries: list[Entry]) -> list[Entry]:
@@ -504,7 +488,7 @@ class Drainer:
         Return none if the board has just been deleted.
         """
         while entries:  # an earlier attempt, whose commit failed, may have asked for an `adopt` entry
-            if whole := [index for index, entry in enumerate(entries) if _is_whole(entry)]:
+            if whole := [index for index, entry in enumerate(entries) if entry.head.startswith("adopt ")]:
                 return entries[whole[0] :]
             (entries,) = required(await read_entries(self._client, [(keys, epoch, entries[-1].id)]))
         begun = await begin_journal(self._client, keys, epoch, again=True)
@@ -516,14 +500,9 @@ class Drainer:
         return await self._whole(keys, epoch, entries)
 
     async def _is_missing(self, name: Name) -> bool:
-        """Return whether the store should have a board in an epoch.
-
-        After a deletion or an accepted loss, the store should not have it.
-        """
+        """Return whether the store should have a board in an epoch: not after a deletion or an accepted loss."""
         board, epoch = name
-        if self._client.high_water.facts.epochs.get(board) == epoch:
-            return True  # the board is in the boards file, so nobody can delete it
-        defined = (await DefinitionStore(self._client, self._prefix).load()).boards.get(board)
+        defined = (await DefinitionStore(self._client).load()).boards.get(board)
         return defined is not None and defined.state == "live" and defined.epoch == epoch
 
     async def _is_over(self, name: Name, stream: StreamState) -> bool:
@@ -554,7 +533,7 @@ class Drainer:
         failed: dict[Name, StoreUnavailableError] = {}
         for first in range(0, len(listed), _BOARDS):
             names = listed[first : first + _BOARDS]
-            for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
+            for name, stream in zip(names, await read_streams(self._client, names), strict=True):
                 if isinstance(stream, StoreUnavailableError):
                     failed[name] = stream
                 else:
@@ -565,10 +544,8 @@ class Drainer:
         return streams
 
     async def _ask_again(self, streams: dict[Name, StreamState]) -> None:
-        """Begin a journal again if SQL lacks its last entries."""
-
         async def ask_one(name: Name, stream: StreamState) -> None:
-            timeline, keys = self._timelines[name], Keys(self._prefix, name[0])
+            timeline, keys = self._timelines[name], self._client.keys_of(name[0])
             with self._delaying(name):
                 if not stream.entries and stream.link and stream.link != timeline.link:
                     log.error(
@@ -581,8 +558,3 @@ class Drainer:
 
         left = [ask_one(name, stream) for name, stream in streams.items() if name not in self._behind]
         await asyncio.gather(*left)  # the calls share packets
-
-
-def _is_whole(entry: Entry) -> bool:
-    """Return whether an entry has the whole content of a board."""
-    return parse_head(entry.head).kind == "adopt"

@@ -1,35 +1,29 @@
-"""The decoded entries of a journal. Most are requests to scripts, in the form in which the store keeps them."""
+"""The decoded entries of a journal. Most are requests to scripts; a batch is a `live.store.board.batch.Batch`."""
 
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final
 
 import msgspec
 import zstandard
 from sqlalchemy import Row
 
+from live.domain.board import Rules
 from live.errors import JournalBrokenError, SetupError
+from live.store.board.batch import SlotDelta
 from live.store.board.journal_stream import Entry
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The head of an entry: its kind, and which entry comes before it.
+    """The head of an entry: its kind, and which entry comes before it."""
 
-    Attributes:
-        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `left`, `erase` or `forget`.
-        size: the bytes of all entries of the journal so far.
-        id: the id of the entry: the board's offset, a hyphen, and a number.
-        time: the store's time in microseconds since 1970.
-        link: the id, time, writer and number of the entry, which the next entry repeats as `before`.
-        before: the link of the entry before it.
-    """
-
-    kind: str
-    size: int
-    id: str
-    time: int
-    link: str
-    before: str
+    kind: str  # `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `erase`, `forget` or `swap`
+    size: int  # the bytes of all entries of the journal so far
+    id: str  # the id of the entry: the board's offset, a hyphen, and a number
+    time: int  # the time by the board's clock, in microseconds since 1970. It never goes back within an epoch
+    link: str  # the id, time, writer and number of the entry, which the next entry repeats as `before`
+    before: str  # the link of the entry before it
 
     @property
     def offset(self) -> int:
@@ -42,11 +36,7 @@ FIRST: Final = "0-0 0 - 0"
 
 
 def parse_head(text: str) -> Head:
-    """Parse the head of an entry.
-
-    Raises:
-        SetupError: this version cannot read the head.
-    """
+    """Parse the head of an entry."""
     words = text.split(" ")
     try:
         kind, size, name, time, writer, number, *before = words
@@ -61,95 +51,11 @@ def position_of(link: str) -> tuple[int, int]:
     return int(offset), int(number or 0)
 
 
-class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of the board's rankings, as an entry has them (see `live.store.board.requests.Rules`)."""
-
-    operation: str
-    order: str
-    ties: str | None = None
-    cap: int | None = None
-    zeros: bool = False
-
-
-class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):
-    """The identities of the events of a batch (see `live.store.board.requests.BatchIdentities`)."""
-
-    all: msgspec.Raw
-    counted: int = 0
-    bucket: int
-    kept: int
-
-
-class EntryVotes(msgspec.Struct, frozen=True):
-    """The votes of a batch in one slot (see `live.store.board.requests.BatchVotes`)."""
-
-    actors: list[msgspec.Raw]
-    pairs: list[msgspec.Raw]
-    changes: list[int]
-    members: list[int] = []
-    producers: list[int] = []
-
-
-class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch changed in one slot (see `live.store.board.requests.SlotDelta`)."""
-
-    start: int
-    suffix: str
-    members: list[str]
-    amounts: list[int]
-    orders: list[int] = []
-    times: list[int | Literal[False]] = []
-    arrivals: list[int] = []
-    metadata: list[msgspec.Raw] = []
-    votes: EntryVotes | None = None
-    parts: list[tuple[int, list[int]]] = []
-    drops: list[int] = []
-    moments: list[int] = []
-
-
-class EntryEvents(msgspec.Struct, frozen=True):
-    """The events of a batch in the log of a sliding window (see `live.store.board.requests.LogEvents`)."""
-
-    times: list[int | bool]
-    amounts: list[int]
-    members: list[str]
-    producers: list[int] = []
-
-
-class EntryClock(msgspec.Struct, frozen=True):
-    """The clock of a board (see `live.store.board.requests.PlannedClock`)."""
-
-    by_event: bool = False
-
-
-class Add(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that was applied; see `live.store.board.requests.AddRequest`."""
-
-    clock: EntryClock = EntryClock()
-    rules: EntryRules
-    span: int
-    reached: int | None
-    latest: int | None = None
-    identities: EntryIdentities | None = None
-    groups: list[EntryDelta] = []
-    events: EntryEvents | None = None
-    producers: list[str] = []
-    reason: str = ""
-
-
-def arrival_of(head: Head, reached: int | None, latest: int | None = None) -> int:
-    """Return the time (ms) at which events without a time arrived.
-
-    `reached` is the newest slot after the batch. With an event clock, `latest` is the newest event time before it.
-    """
-    return max(head.time // 1000, 1000 * (reached or 0)) if latest is None else latest
-
-
-def marks_of(group: EntryDelta, rules: EntryRules, arrival: int) -> list[tuple[int, int]]:
+def marks_of(group: SlotDelta, rules: Rules, arrival: int) -> list[tuple[int, int]]:
     """Return, for each member, the time (ms) and the number of the event with which it reached its amount."""
     times = [arrival if time is False else time for time in group.times] or [arrival] * len(group.orders)
     marks = list(zip(times, group.orders, strict=True))
-    for index, number in zip(group.arrivals[::2], group.arrivals[1::2], strict=True):
+    for index, number in group.arrivals.items():
         time = times[index - 1]
         if arrival >= time if rules.operation == "incr" else arrival < time:
             marks[index - 1] = arrival, number
@@ -157,7 +63,7 @@ def marks_of(group: EntryDelta, rules: EntryRules, arrival: int) -> list[tuple[i
 
 
 class Latest(msgspec.Struct, frozen=True):
-    """The newest event time in a batch, in milliseconds since 1970. None if the batch has no event time."""
+    """The newest event time in a batch, or of a board at a swap, in milliseconds since 1970. None if there is none."""
 
     latest: int | None = None
 
@@ -167,7 +73,7 @@ class Hide(msgspec.Struct, frozen=True, kw_only=True):
 
     member: str
     hide: bool = False
-    rules: EntryRules
+    rules: Rules
 
 
 class Enter(msgspec.Struct, frozen=True):
@@ -200,6 +106,7 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     parent: str = ""
+    edition: str = ""
     shape: str
     secret: msgspec.Raw
     newest: str
@@ -214,28 +121,57 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     hidden: list[str]
 
 
+NIL: Final = b"\xc0"
+
+
+class Swap(msgspec.Struct, frozen=True):
+    """The number of a new edition: from here on, the board holds what the entries before say.
+
+    `taken` is a packed `live.journal.state.taken.Taken`, as a text: the events that are left out from here on. It is
+    nil if there are none.
+    `ruled` has the rules from here on, a `live.journal.state.ruled.Ruled`; nil if they stay.
+    `oldest` is the start of the oldest slot in the window, and events of a sliding window up to the time `left` (ms)
+    have left it.
+    """
+
+    edition: int
+    taken: msgspec.Raw = msgspec.Raw(NIL)
+    ruled: msgspec.Raw = msgspec.Raw(NIL)
+    oldest: int | None = None
+    left: int | None = None
+
+
 class Erase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An actor or a member that was erased.
 
-    `digests` stand for the digests that the store deleted: each is the keyed hash of one of them, with the key `key`.
-    `elsewhere` has the digests for boards without a journal of their own, such as deleted boards. `member` is the
-    digest of the member in an entry `forget`. In the last of these entries, `system` says that titles and the audit log
-    must forget the member too.
+    `digests` are those that the store deleted: of the actor, or of votes for the member. `member` is the member in an
+    entry `forget`. `elsewhere` has the digests for boards without a journal of their own, such as deleted boards. In
+    the last of these entries, `system` says that titles and the audit log must forget the member too.
+
+    The entry is so only until it is in SQL, where it holds nothing but what replaces the digests in earlier entries.
+    `key` makes the replacements.
     """
 
-    key: bytes
-    digests: list[bytes]
+    digests: list[bytes] = []
+    key: bytes = b""
+    member: str = ""
     elsewhere: list[tuple[str, list[bytes]]] = []
-    member: bytes = b""
     system: bool = False
 
+    def replacements(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return what replaces each digest, everywhere the same. Without the key, nobody can find out which it is."""
+        size = DIGEST - len(REPLACED)
+        return {digest: REPLACED + blake2b(digest, digest_size=size, key=self.key).digest() for digest in digests}
 
-Left = tuple[int, int, int]
-"""The last event that had left a sliding window when the clock was set back: its time (ms), offset and number."""
 
-Tags = list[tuple[str, str, int, int]]
-"""Tags that members got or lost without an event: the suffix of the ranking, the member, the time (ms), and the number
-(0: no tag)."""
+REPLACED: Final = bytes(4)
+"""The beginning of what replaces the digest of an erased actor."""
+DIGEST: Final = 16
+"""Bytes of a digest."""
+
+
+Tags = list[tuple[str, int, int]]
+"""Tags that members got or lost without an event: the member, the time (ms), and the number (0: no tag)."""
 
 
 _HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the length of the header of a long text, by its first byte
@@ -274,11 +210,7 @@ def compress(data: bytes) -> Packed:
 
 
 def decompress(crc: int, data: bytes) -> bytes:
-    """Return the bytes that were compressed.
-
-    Raises:
-        JournalBrokenError: the compressed bytes are damaged.
-    """
+    """Return the bytes that were compressed."""
     if zlib.crc32(data) != crc:
         raise JournalBrokenError(
             "the journal is damaged: a checksum does not match; `live journal --verify` says where"
@@ -297,20 +229,11 @@ def pack_pairs(pairs: Sequence[_Pair]) -> Packed:
 
 
 def unpack_entries(crc: int, data: bytes) -> Iterator[_Pair]:
-    """Yield the heads and contents of the entries in a segment.
-
-    Raises:
-        JournalBrokenError: the compressed bytes are damaged.
-    """
+    """Yield the heads and contents of the entries in a segment."""
     yield from _DECODER.decode(decompress(crc, data))
 
 
 def read_entries_of(row: Row[*tuple[Any, ...]]) -> Iterator[tuple[Head, bytes]]:
-    """Yield the heads and contents of the entries in the row of a segment.
-
-    Raises:
-        JournalBrokenError: the compressed bytes are damaged.
-        SetupError: this version cannot read the head of an entry.
-    """
+    """Yield the heads and contents of the entries in the row of a segment."""
     for text, body in unpack_entries(row.crc, row.data):
         yield parse_head(text), body

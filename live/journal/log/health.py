@@ -32,7 +32,7 @@ class HealthReport:
         sql_away: whether SQL does not answer.
     """
 
-    def __init__(self, client: Store, prefix: str) -> None:
+    def __init__(self, client: Store) -> None:
         self.fault = ""
         self.writes = False
         self.waits: dict[str, str] = {}
@@ -40,7 +40,6 @@ class HealthReport:
         self.lost: dict[tuple[str, str], str] = {}
         self.sql_away = False
         self._client = client
-        self._prefix = prefix
         self._drained = time.monotonic()  # when SQL last had everything
         self._measured = float("-inf")
         self._waiting = 0
@@ -72,11 +71,11 @@ class HealthReport:
             self._waiting, self._fullest = 0, ("", 0)
         elif now >= self._measured + _MEASURE:
             # Read from the store how many bytes of each journal wait.
-            names = await journals(self._client, self._prefix)
+            names = await journals(self._client)
             waiting: dict[str, int] = {}
             for first in range(0, len(names), _BOARDS):
                 some = names[first : first + _BOARDS]
-                for (name, _), stream in zip(some, await read_streams(self._client, self._prefix, some), strict=True):
+                for (name, _), stream in zip(some, await read_streams(self._client, some), strict=True):
                     if not isinstance(stream, StoreUnavailableError):
                         waiting[name] = max(stream.waiting, waiting.get(name, 0))
             self._waiting = sum(waiting.values())
@@ -95,4 +94,4 @@ class HealthReport:
             example=next(iter(self.lost.values()), ""),
             sql_away=self.sql_away,
         )
-        await publish_health(self._client, self._prefix, health, fault)
+        await publish_health(self._client, health, fault)

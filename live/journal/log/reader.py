@@ -2,25 +2,28 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, Self
 
 import msgspec
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, func, select
 
-from live.domain.board import ClockKind
+from live.domain.board import Board
+from live.domain.choices import ClockKind
 from live.errors import SetupError
 from live.journal.database import Database
-from live.journal.erasures import Erasures, erasures_of, forget_people
+from live.journal.forgetting import erasures_in
 from live.journal.log.entries import FIRST, Head, Latest, decompress, parse_head, position_of, read_entries_of
-from live.journal.log.timelines import START, Timeline, find_parent, find_timeline
+from live.journal.log.timelines import START, Timeline, find_parent, find_timeline, life_of, timelines_of
 from live.journal.schema import CHECKPOINT, SEGMENT
-from live.journal.state.division import divide
-from live.journal.state.fold import apply
+from live.journal.state.conversion import base_of
+from live.journal.state.events import divide
+from live.journal.state.fold import apply, needs_rereading, rest_of, ruled_by, taken_by
+from live.journal.state.ruled import NO_CHANGE, Ruled
 from live.journal.state.snapshot import Snapshot, unpack
+from live.journal.state.taken import NOTHING, Taken
+from live.store.board.batch import Batch
 from live.store.board.journal_stream import read_entries
-from live.store.board.keys import Keys
 from live.store.connection.client import Store, required
 
 _LATEST: Final = msgspec.msgpack.Decoder(Latest)
@@ -29,143 +32,157 @@ _ROWS: Final = 64  # segments in memory at once
 Stop = Callable[[Head, bytes], bool]
 """Whether to stop before an entry, by its head and its content."""
 Progress = Callable[[int, int], None]
-Follow = Callable[[Head, bytes], None]
+Follow = Callable[[Head, Batch | None], None]
+"""Called after an entry was applied, with the batch that it counted, if any."""
 
 
-def contents_of(  # noqa: PLR0913 - from where, and up to where
+def contents_of(
     connection: Connection,
-    prefix: str,
     timeline: Timeline,
     stop: Stop = lambda *_: False,
     *,
     until: int | None = None,
-    link: str | None = None,
-    board: str | None = None,
-    people: bool = True,
+    taken: Taken = NOTHING,
+    ruled: Ruled = NO_CHANGE,
     progress: Progress = lambda *_: None,
 ) -> Snapshot:
     """Return what a board held before the first entry for which `stop` is true, or at the end of the timeline.
 
-    Leave out actors who were erased later from `board`, which is by default the board of the timeline.
+    Leave out the events in `taken`, besides those that were taken back before the end. If `ruled` is a change of rules
+    after the end, count by these rules.
 
-    Without `people`, do not search for erased digests, which saves time. Then votes and identities may be missing, or
-    belong to an erased actor. Scores and ranks are still right.
-
-    With a `link`, stop after the entry with this link instead. `until` is the last segment to read. Call `progress`
-    with the number of entries read so far, and the number of all entries.
-
-    Raises:
-        SetupError: the journal is damaged, or SQL lacks the timeline that `timeline` continues.
+    `until` is the last segment to read. Call `progress` with the number of entries read so far, and the number of all
+    entries.
     """
-    if link is not None:
-        data, segment = _checkpoint_until(connection, timeline, link)
-    else:
-        data, segment = checkpoint_before(connection, timeline, stop)
-    reading = EntryReader(prefix, timeline, data, board, people=people)
-    erasures = erasures_of(connection, prefix, board or timeline.board) if people else Erasures(b"", {})
-    for head, body in entries_of(connection, timeline, segment, progress, until):
-        if reading.link == link or stop(head, body):
-            break
-        erasures.follow(head, body)
-        reading.apply(connection, head, body)
-    erasures.clean(reading.contents)
-    return reading.contents
+    while True:
+        erasures = erasures_in(connection)
+        reading, segment = EntryReader.begin(connection, timeline, stop, until=until, taken=taken, ruled=ruled)
+        for head, body in entries_of(connection, timeline, segment, progress, until):
+            if stop(head, body):
+                break
+            reading.apply(connection, head, body)
+        if erasures_in(connection) == erasures:  # otherwise, the rows may have had several replacements of a digest
+            return reading.contents
 
 
 def contents_at(
     connection: Connection,
-    prefix: str,
     timeline: Timeline,
     times: Sequence[int],
     clock: ClockKind,
     *,
+    board: Board | None = None,
     follow: Follow = lambda *_: None,
 ) -> Iterator[tuple[int, Snapshot]]:
-    """Yield the contents of a board at ascending times (milliseconds since 1970, by its clock), in one pass.
+    """Yield the contents of a board at ascending times (milliseconds since 1970, by its clock).
 
-    Each result is the same object, with the contents of the next time. `follow` is called after each entry that was
-    applied. On a board with an event clock, a batch can be divided: a time has all events of the batch before it.
-
-    Raises:
-        SetupError: the journal is damaged.
+    Each result is the same object, until a swap changes what earlier entries mean. On a board with an event clock, a
+    batch can be divided: a time has all events of the batch before it. With `board`, count by its rules, even if it had
+    other rules at these times.
     """
     left = list(times)
-    data, segment = checkpoint_before(connection, timeline, before(left[0], clock))
-    reading = EntryReader(prefix, timeline, data, people=False)
-    for head, body in entries_of(connection, timeline, segment):
-        rest = body
-        while left and before(left[0], clock)(head, rest):
-            if clock == "event":
-                first, rest = divide(rest, left[0])
-                if first:
-                    reading.apply(connection, head, first)
-                    follow(head, first)
-            yield left.pop(0), reading.contents
-        if not left:
+    while left:
+        ruled = NO_CHANGE if board is None else _later_rules(connection, timeline, board, left[0])
+        stop = before(left[0], clock)
+        reading, segment = EntryReader.begin(connection, timeline, stop, ruled=ruled)
+        for head, body in entries_of(connection, timeline, segment):
+            rest = rest_of(reading.ahead, head, body)
+            while left and before(left[0], clock)(head, rest):
+                if clock == "event" and head.kind == "add":
+                    first, rest = divide(rest, left[0])
+                    if first:
+                        follow(head, reading.apply(connection, head, first))
+                yield left.pop(0), reading.contents
+            if not left:
+                return
+            if reading.is_other_past(head, body):
+                follow(head, None)
+                break  # begin again for the times after it
+            follow(head, reading.apply(connection, head, rest))
+        else:
+            for at in left:
+                yield at, reading.contents
             return
-        reading.apply(connection, head, rest)
-        follow(head, rest)
-    for at in left:
-        yield at, reading.contents
 
 
 class EntryReader:
-    """The contents of a board while entries are applied. `timeline` is the timeline that is being read.
+    """The contents of a board while entries of `timeline` are applied. The other values are those of `contents_of`."""
 
-    `board` and `people` are passed to `contents_of`, which reads the previous timeline.
-    """
-
-    def __init__(
-        self, prefix: str, timeline: Timeline, data: Snapshot, board: str | None = None, *, people: bool
-    ) -> None:
+    def __init__(self, timeline: Timeline, data: Snapshot) -> None:
         self.timeline = timeline
-        self._board = board
-        self._people = people
-        self._prefix = prefix
         self._data = data
         self._unknown: SetupError | None = None  # the reason why SQL lacks the contents of the board
 
+    @classmethod
+    def begin(
+        cls,
+        connection: Connection,
+        timeline: Timeline,
+        stop: Stop,
+        *,
+        until: int | None = None,
+        taken: Taken = NOTHING,
+        ruled: Ruled = NO_CHANGE,
+    ) -> tuple[Self, int]:
+        """Begin with a checkpoint that has what the swaps before `stop`, `taken` and `ruled` say.
+
+        Also return the last segment that it has.
+        """
+        swaps = list(swaps_of(connection, timeline, stop, until))
+        taken = Taken.all_of([*map(taken_by, swaps), taken])
+        for swap in reversed(swaps):
+            ruled = ruled or ruled_by(swap)
+        data, segment = checkpoint_before(connection, timeline, stop, taken, ruled)
+        data.ahead = taken.without(data.taken)
+        reading = cls(timeline, data)
+        if not segment and oldest_checkpoint(connection, timeline) is not None:
+            reading._unknown = SetupError(
+                f"the journal of board {timeline.board!r} has deleted entries that are needed"
+            )
+        return reading, segment
+
     @property
     def contents(self) -> Snapshot:
-        """What the board holds.
-
-        Raises:
-            SetupError: SQL does not have it.
-        """
+        """What the board holds."""
         if self._unknown is not None:
             raise self._unknown
         return self._data
 
     @property
-    def link(self) -> str:
-        """The link of the last entry that was applied."""
-        return self._data.link
+    def ahead(self) -> Taken:
+        """The events that are left out before a swap takes them back."""
+        return self._data.ahead
 
-    def apply(self, connection: Connection, head: Head, body: bytes) -> None:
-        """Apply the next entry. If SQL lacks the entries before it, skip entries until an entry has all contents."""
+    def is_other_past(self, head: Head, body: bytes) -> bool:
+        """Return whether an entry is a swap after which earlier entries mean something else than in the contents."""
+        return head.kind == "swap" and self._unknown is None and needs_rereading(self._data, body)
+
+    def apply(self, connection: Connection, head: Head, body: bytes) -> Batch | None:
+        """Apply the next entry, and return the batch that it counted, if any.
+
+        If SQL lacks the entries before it, skip entries until an entry has all contents.
+        """
         if head.kind == "renew":
             try:
-                epoch, link = body.decode(), head.before
                 self._data = contents_of_parent(
-                    connection, self._prefix, self.timeline, epoch, link, self._board, people=self._people
+                    connection,
+                    self.timeline,
+                    body.decode(),
+                    head.before,
+                    taken=self._data.ahead,
+                    ruled=_pending(self._data),
                 )
             except SetupError as error:
                 self._unknown = error
         elif head.kind == "begin":
-            self._data, self._unknown = Snapshot(), None
+            self._data, self._unknown = Snapshot(ahead=self._data.ahead, ruled=_pending(self._data)), None
         elif head.kind == "adopt":
             self._unknown = None
-        if self._unknown is None:
-            if head.kind == "erase" and not self._people:  # looking for a million digests would take a second
-                forget_people(self._data)
-            apply(self._data, head, body)
+        return apply(self._data, head, body) if self._unknown is None else None
 
 
 def oldest_checkpoint(connection: Connection, timeline: Timeline) -> tuple[Snapshot, int] | None:
-    """Return the oldest checkpoint that replaces deleted entries, and the last segment that it covers.
-
-    Return None if the timeline still has all its entries.
-    """
+    """Return the oldest checkpoint and its last segment if entries before it were deleted, or else None."""
     first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == timeline.id).scalar_subquery()
     row = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)
@@ -176,67 +193,105 @@ def oldest_checkpoint(connection: Connection, timeline: Timeline) -> tuple[Snaps
     return None if row is None else (unpack(decompress(row.crc, row.data)), row.segment)
 
 
+def swaps_of(
+    connection: Connection,
+    timeline: Timeline,
+    stop: Stop = lambda *_: False,
+    until: int | None = None,
+    after: int = 0,
+) -> Iterator[bytes]:
+    """Yield the content of each swap of a timeline before `stop`, in the segments after `after` and up to `until`."""
+    where = [SEGMENT.c.life == timeline.id, SEGMENT.c.swapped, SEGMENT.c.id > after]
+    if until is not None:
+        where.append(SEGMENT.c.id <= until)
+    rows = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(*where).order_by(SEGMENT.c.id)).all()
+    for row in rows:
+        yield from (body for head, body in read_entries_of(row) if head.kind == "swap" and not stop(head, body))
+
+
 def newest_segment(connection: Connection, timeline: Timeline) -> int:
     """Return the number of the last segment of a timeline; 0 for none."""
     return connection.scalar(select(func.max(SEGMENT.c.id)).where(SEGMENT.c.life == timeline.id)) or 0
 
 
 def entries_after(connection: Connection, timeline: Timeline, segment: int) -> tuple[int, list[tuple[Head, bytes]]]:
-    """Return the entries of a timeline after a segment, and the last segment that holds them.
-
-    Raises:
-        SetupError: the journal is damaged.
-    """
+    """Return the entries of a timeline after a segment, and the last segment that holds them."""
     newest = max(segment, newest_segment(connection, timeline))
     return newest, list(entries_of(connection, timeline, segment, until=newest)) if newest > segment else []
 
 
 def before(time: int, clock: ClockKind = "server") -> Stop:
-    """Return a `Stop` that ends reading before the first entry whose time, by the board's clock, is `time` or later.
+    """Return a `Stop` at the first entry whose time (milliseconds, by the board's clock) is `time` or later.
 
-    `time` is in milliseconds since 1970.
+    By an event clock, this is the first batch with such an event. A later swap has such a time too, because swaps are
+    read without the batches before them.
     """
     if clock == "server":
         return lambda head, _: head.time >= time * 1000
-    return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time
+    return lambda head, body: head.kind in {"add", "swap"} and (_LATEST.decode(body).latest or time - 1) >= time
 
 
-def checkpoint_before(connection: Connection, timeline: Timeline, stop: Stop) -> tuple[Snapshot, int]:
-    """Return the last checkpoint before an entry for which `stop` is true, and the last segment in the checkpoint.
+def after(link: str) -> Stop:
+    """Return a `Stop` after the entry with a link.
 
-    Return empty contents and 0 if there is no such checkpoint.
+    Times never go back, so the time alone excludes most later checkpoints before they are unpacked. Several entries can
+    have the same time.
     """
-    for row in _checkpoints(connection, timeline):
-        if not stop(Head("checkpoint", 0, "", row.time, "", ""), b""):
-            data = _unpacked(connection, row.id)
-            if not stop(Head("add", 0, "", row.time, "", ""), msgspec.msgpack.encode({"latest": data.latest})):
-                return data, row.segment
-    return Snapshot(), 0
+    time, last = int(link.split(" ")[1]), position_of(link)
+    return lambda head, _: head.time > time or (bool(head.id) and position_of(head.id) > last)
 
 
-def _checkpoint_until(connection: Connection, timeline: Timeline, link: str) -> tuple[Snapshot, int]:
-    """Return the last checkpoint at the entry with a link or before it, as `checkpoint_before` does.
+def _later_rules(connection: Connection, timeline: Timeline, board: Board, at: int) -> Ruled:
+    """Return the last change of a board's rules, as it is for a time in milliseconds. It may be in a later timeline."""
+    life = life_of(connection, board.id, timelines_of(connection, board.id)[-1].epoch)
+    for one in life if timeline.id in {one.id for one in life} else [timeline]:
+        changes = list(filter(None, map(ruled_by, swaps_of(connection, one))))
+        if changes:
+            last = changes[-1]
+            made = Ruled.by(last.name, board, at, ())
+            return msgspec.structs.replace(made, earlier=(*last.earlier, last.choices))
+    return NO_CHANGE
 
-    Compare positions, because a clock that was set back can give a later entry an earlier time.
+
+def _pending(data: Snapshot) -> Ruled:
+    """Return the change of rules that some contents have not reached yet."""
+    return data.ruled if data.origin or not data.shape else NO_CHANGE
+
+
+class TooOldError(SetupError):
+    """The journal has deleted entries that other rules need: those before a time (ms, by the clock of the board)."""
+
+    def __init__(self, time: int) -> None:
+        super().__init__("by these rules, the board needs events that its journal has deleted")
+        self.time = time
+
+
+def checkpoint_before(
+    connection: Connection, timeline: Timeline, stop: Stop, taken: Taken = NOTHING, ruled: Ruled = NO_CHANGE
+) -> tuple[Snapshot, int]:
+    """Return the last checkpoint before an entry for which `stop` is true, and its last segment; else empty and 0.
+
+    It has none of the events in `taken`, unless they were taken back before it, and counts by the rules `ruled`.
+
+    Raises:
+        TooOldError: earlier entries were deleted, and no checkpoint says enough for the rules.
     """
-    for row in _checkpoints(connection, timeline):
-        last = connection.scalar(select(SEGMENT.c.last).where(SEGMENT.c.id == row.segment))
-        if last is None or last <= position_of(link)[0]:  # unpack only a checkpoint that may be early enough
-            data = _unpacked(connection, row.id)
-            if position_of(data.link) <= position_of(link):
-                return data, row.segment
-    return Snapshot(), 0
-
-
-def _checkpoints(connection: Connection, timeline: Timeline) -> Sequence[Row[int, int, int]]:
-    """Return the id, the last segment and the time of each checkpoint of a timeline, the newest first."""
     known = select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time).where(CHECKPOINT.c.life == timeline.id)
-    return connection.execute(known.order_by(CHECKPOINT.c.segment.desc())).all()
-
-
-def _unpacked(connection: Connection, checkpoint: int) -> Snapshot:
-    held = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == checkpoint)).one()
-    return unpack(decompress(held.crc, held.data))
+    for row in connection.execute(known.order_by(CHECKPOINT.c.segment.desc())).all():
+        if not stop(Head("checkpoint", 0, "", row.time, "", ""), b""):
+            packed = select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row.id)
+            data = unpack(decompress(*connection.execute(packed).one()))
+            last = Head("add", 0, data.link.partition(" ")[0], row.time, "", "")
+            if taken.reaches(data.taken, data.time):
+                continue
+            if not stop(last, msgspec.msgpack.encode({"latest": data.latest})):
+                found = base_of(data, ruled) if ruled and data.ruled.name != ruled.name else data
+                if found is not None:
+                    return found, row.segment
+    if ruled and (oldest := oldest_checkpoint(connection, timeline)) is not None:
+        first = oldest[0]
+        raise TooOldError(first.time // 1000 if ruled.board.clock == "server" else first.latest or 0)
+    return Snapshot(ruled=ruled), 0
 
 
 def entries_of(
@@ -252,9 +307,6 @@ def entries_of(
 
     Leave out the segments that end before `since`, in microseconds since 1970, or before `offset`. Call `progress` with
     the number of entries read so far, and the number of all entries.
-
-    Raises:
-        SetupError: the journal is damaged.
     """
     where = [SEGMENT.c.life == timeline.id, SEGMENT.c.id > after, SEGMENT.c.ended >= since, SEGMENT.c.last >= offset]
     if until is not None:
@@ -276,39 +328,34 @@ def entries_of(
 
 def contents_of_parent(
     connection: Connection,
-    prefix: str,
     timeline: Timeline,
     epoch: str,
     link: str,
-    board: str | None = None,
     *,
-    people: bool = True,
+    taken: Taken = NOTHING,
+    ruled: Ruled = NO_CHANGE,
 ) -> Snapshot:
     """Return what the board held at the end of the timeline of `epoch`, whose last entry has this link.
 
-    Leave out the actors who were erased from `board`, by default the board of `timeline`.
+    Leave out the events in `taken`, and count by the rules `ruled`, as in `contents_of`.
     """
-    parent, data = find_parent(connection, timeline, prefix, epoch), Snapshot()
+    parent, data = find_parent(connection, timeline, epoch), Snapshot()
     while parent is not None and data.link != link:  # where entries are missing, an epoch has several timelines
-        read = partial(contents_of, connection, prefix, parent, link=link, board=board or timeline.board, people=people)
-        data, parent = read(), find_parent(connection, parent, prefix, epoch)
+        data = contents_of(connection, parent, after(link), taken=taken, ruled=ruled)
+        parent = find_parent(connection, parent, epoch)
     if data.link != link:
         raise SetupError(
             f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "
-            f"If the store holds the board, run `live reconcile --board {timeline.board} --repair journal`"
+            f"If the store holds the board, run `live check --board {timeline.board} --repair journal`"
         )
     return data
 
 
 def holds(connection: Connection, timeline: Timeline, link: str) -> bool:
     """Return whether a timeline has the entry with a link."""
-    offset = position_of(link)[0]
-    rows = connection.execute(
-        select(SEGMENT.c.crc, SEGMENT.c.data).where(
-            SEGMENT.c.life == timeline.id, SEGMENT.c.first <= offset, SEGMENT.c.last >= offset
-        )
-    )
-    return any(head.link == link for row in rows.all() for head, _ in read_entries_of(row))
+    last = position_of(link)
+    after = (head for head, _ in entries_of(connection, timeline, offset=last[0]) if position_of(head.id) >= last)
+    return next((head.link == link for head in after), False)
 
 
 class StoreBehindError(SetupError):
@@ -316,16 +363,24 @@ class StoreBehindError(SetupError):
 
 
 class Follower:
-    """The contents of a board, updated entry by entry.
+    """The contents of a board, updated entry by entry from SQL, or from the store while SQL lacks an entry.
 
-    Entries come from SQL, and from the store while SQL lacks them. The drainer may run meanwhile.
+    The drainer may run meanwhile. The contents lack the events in `taken`, besides those that were taken back before.
+    They count by the rules `ruled`, if this is a change that comes later.
     """
 
-    def __init__(self, client: Store, database: Database, prefix: str, board: str, epoch: str) -> None:
-        self.contents = Snapshot(link=FIRST)
+    def __init__(
+        self,
+        client: Store,
+        database: Database,
+        board: str,
+        epoch: str,
+        taken: Taken = NOTHING,
+        ruled: Ruled = NO_CHANGE,
+    ) -> None:
+        self.contents = Snapshot(link=FIRST, ahead=taken, ruled=ruled)
         self._client = client
         self._database = database
-        self._prefix = prefix
         self._name = (board, epoch)
         self._timeline: Timeline | None = None
         self._segment = 0
@@ -333,23 +388,18 @@ class Follower:
         self._last = (0, 0)  # the position of the last entry that was read
 
     async def begin(self, progress: Progress) -> None:
-        """Read all entries in SQL.
-
-        Call `progress` with the number of entries read so far, and the number of all entries.
-
-        Raises:
-            SetupError: the journal is damaged.
-        """
+        """Read all entries in SQL. Call `progress` as `contents_of` does."""
         await self._find()
         timeline = self._timeline
         if timeline is None:
             return
 
         def read(connection: Connection) -> tuple[int, Snapshot]:
-            # The segment and the contents are read in one transaction, so an erasure that SQL receives meanwhile counts
-            # as later.
             segment = newest_segment(connection, timeline)
-            return segment, contents_of(connection, self._prefix, timeline, until=segment, progress=progress)
+            taken, ruled = self.contents.ahead, self.contents.ruled
+            return segment, contents_of(
+                connection, timeline, until=segment, taken=taken, ruled=ruled, progress=progress
+            )
 
         self._segment, self.contents = await self._database.run(read)
         self._last = position_of(self.contents.link)
@@ -359,7 +409,6 @@ class Follower:
 
         Raises:
             StoreBehindError: SQL has more entries than the store, or other entries.
-            SetupError: the journal lacks the entry.
         """
         while self.contents.link != link:
             if position_of(self.contents.link) >= position_of(link):
@@ -370,20 +419,50 @@ class Follower:
                 raise self._missing(link)
             head, body = self._ahead.popleft()
             if head.kind == "renew" and self.contents.link == FIRST:
-                parent = partial(
+                self.contents = await self._database.run(
                     contents_of_parent,
-                    prefix=self._prefix,
-                    timeline=Timeline(0, *self._name),
-                    epoch=body.decode(),
-                    link=head.before,
+                    Timeline(0, *self._name),
+                    body.decode(),
+                    head.before,
+                    taken=self.contents.ahead,
+                    ruled=_pending(self.contents),
                 )
-                self.contents = await self._database.run(parent)
             elif head.kind != "adopt" and head.before != self.contents.link:
                 if position_of(head.before) <= position_of(self.contents.link):
                     raise self._behind(head.before)
                 raise self._missing(head.before)
+            elif head.kind == "swap" and needs_rereading(self.contents, body):
+                ruled = _pending(self.contents) or ruled_by(body) or self.contents.ruled
+                taken = Taken.all_of([self.contents.taken, self.contents.ahead, taken_by(body)])
+                self.contents = await self._at(head.before, taken, ruled)
+            elif head.kind in {"erase", "forget"}:  # when SQL receives it, earlier entries change
+                taken = Taken.all_of([self.contents.taken, self.contents.ahead])
+                self.contents = await self._at(head.link, taken, _pending(self.contents) or self.contents.ruled)
+                continue
             apply(self.contents, head, body)
         return self.contents
+
+    async def _at(self, link: str, taken: Taken, ruled: Ruled) -> Snapshot:
+        """Read again what the board held after an entry, without the events in `taken` and by the rules `ruled`."""
+        last, waiting = position_of(link), list[tuple[Head, bytes]]()
+        while more := await self._waiting(waiting[-1][0].id if waiting else START):
+            waiting += more
+        if self._timeline is None:
+            await self._find()
+
+        def read(connection: Connection) -> Snapshot:
+            timeline = self._timeline or Timeline(0, *self._name)
+            data = contents_of(connection, timeline, after(link), taken=taken, ruled=ruled)
+            reading = EntryReader(timeline, data)
+            for found, body in waiting:
+                if position_of(data.link or START) < position_of(found.id) <= last:
+                    reading.apply(connection, found, body)
+            return reading.contents
+
+        data = await self._database.run(read)
+        if data.link != link:
+            raise self._missing(link)
+        return data
 
     def _behind(self, link: str) -> StoreBehindError:
         return StoreBehindError(
@@ -398,25 +477,25 @@ class Follower:
         )
 
     async def _find(self) -> None:
-        """Find the timeline in SQL, if its first entry is there."""
-        timeline = await self._database.run(lambda connection: find_timeline(connection, self._prefix, *self._name))
+        timeline = await self._database.run(find_timeline, *self._name)
         self._timeline = timeline if timeline is not None and timeline.size else None
 
     async def _read(self) -> None:
         """Read the next entries, from the store first. An entry that the drainer trims meanwhile is then in SQL."""
-        board, epoch = self._name
-        after = "-".join(map(str, self._last)) if self._last > (0, 0) else START
-        (entries,) = required(await read_entries(self._client, [(Keys(self._prefix, board), epoch, after)]))
-        waiting = [(parse_head(entry.head), entry.content) for entry in entries]
+        waiting = await self._waiting("-".join(map(str, self._last)) if self._last > (0, 0) else START)
         if self._timeline is None:
             await self._find()
         stored: list[tuple[Head, bytes]] = []
         if self._timeline is not None:
             timeline, segment = self._timeline, self._segment
-            self._segment, stored = await self._database.run(
-                lambda connection: entries_after(connection, timeline, segment)
-            )
+            self._segment, stored = await self._database.run(entries_after, timeline, segment)
         for head, body in chain(stored, waiting):
             if position_of(head.id) > self._last:
                 self._ahead.append((head, body))
                 self._last = position_of(head.id)
+
+    async def _waiting(self, after: str) -> list[tuple[Head, bytes]]:
+        """Return the next entries that the store holds after an id."""
+        board, epoch = self._name
+        (entries,) = required(await read_entries(self._client, [(self._client.keys_of(board), epoch, after)]))
+        return [(parse_head(entry.head), entry.content) for entry in entries]

@@ -6,10 +6,9 @@ from itertools import takewhile
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
-from live.journal.database import Database
-from live.journal.erasures import add_erasures
+from live.journal.database import Database, prefix_of
 from live.journal.forgetting import forget_by, forgotten
 from live.journal.log.entries import (
     FIRST,
@@ -17,18 +16,14 @@ from live.journal.log.entries import (
     Head,
     Packed,
     pack_entries,
-    pack_pairs,
     parse_head,
     position_of,
-    unpack_entries,
 )
-from live.journal.schema import CHECKPOINT, DEFINITION, LIFE, SEGMENT
+from live.journal.schema import DEFINITION, LIFE, SEGMENT
 from live.store.board.journal_stream import Entry
-from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 
-_MOST_NUMBERS: Final = 1000  # row numbers in one query
 START: Final = "0"
 """The id before the first entry."""
 
@@ -42,15 +37,9 @@ _MOVE: Final = (
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """One timeline of a board, up to its last entry in SQL.
+    """One timeline of a board, with the number of its row. SQL has its entries up to the one with the id `drained`.
 
-    Attributes:
-        id: the number of its row.
-        board: the id of the board.
-        epoch: the epoch of the board in this timeline.
-        drained: the id of the last entry.
-        link: the link of the last entry.
-        size: the bytes of all its entries.
+    `link` is the link of that entry, and `size` the bytes of all entries.
     """
 
     id: int
@@ -70,7 +59,7 @@ class Segment(msgspec.Struct, frozen=True):
     """Compressed entries that follow the last entry of a timeline, and the heads of the first and the last of them.
 
     If the first entry says that the timeline continues an older epoch, `parent` is that epoch. `erased` has the `erase`
-    and `forget` entries, each with its time.
+    and `forget` entries as they were in the store. `swapped` tells whether there is a `swap`.
     """
 
     timeline: Timeline
@@ -79,7 +68,8 @@ class Segment(msgspec.Struct, frozen=True):
     last: Head
     packed: Packed
     parent: str = ""
-    erased: Sequence[tuple[int, Erase]] = ()
+    erased: Sequence[Erase] = ()
+    swapped: bool = False
 
     @property
     def after(self) -> Timeline:
@@ -91,16 +81,10 @@ class Segment(msgspec.Struct, frozen=True):
 def segment_of(timeline: Timeline, entries: Sequence[Entry]) -> Segment:
     """Pack entries that follow a timeline, at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
-    for number, entry in enumerate(entries):
-        if entry.head.startswith("forget "):
-            entries = [*forgotten(entries[:number], _ERASE.decode(entry.content)), *entries[number:]]
-    erased = [
-        (parse_head(entry.head).time, _ERASE.decode(entry.content))
-        for entry in entries
-        if entry.head.startswith(("erase ", "forget "))
-    ]
+    entries, erased = forgotten(entries)
     parent = continued(first, entries[0].content)
-    return Segment(timeline, len(entries), first, last, pack_entries(entries), parent, erased)
+    swapped = any(entry.head.startswith("swap ") for entry in entries)
+    return Segment(timeline, len(entries), first, last, pack_entries(entries), parent, erased, swapped)
 
 
 def continued(head: Head, body: bytes) -> str:
@@ -114,8 +98,6 @@ def continued(head: Head, body: bytes) -> str:
 
 
 class _Continuing(msgspec.Struct, frozen=True):
-    """The field of `Adopt` that this module needs."""
-
     parent: str = ""
 
 
@@ -135,65 +117,59 @@ class ConflictError(Exception):
     """Another process has moved entries of a timeline to SQL."""
 
 
-def open_timelines(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
-    """Return the timelines that have not ended. `among` has the row numbers to choose from.
+_TIMELINES: Final = select(*(LIFE.c[name] for name in Timeline.__struct_fields__)).order_by(LIFE.c.id)
+
+
+def open_timelines(connection: Connection) -> list[Timeline]:
+    """Return the timelines that have not ended.
 
     Leave out timelines without an entry. Such a timeline never began: its process announced an epoch, but another
     process created the board.
     """
-    wanted = select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0).order_by(LIFE.c.id)
-    if among is not None and len(among) <= _MOST_NUMBERS:
-        wanted = wanted.where(LIFE.c.id.in_(among))
-    return [_timeline(row) for row in connection.execute(wanted).mappings() if among is None or row["id"] in among]
+    where = (LIFE.c.prefix == prefix_of(connection), LIFE.c.ended.is_(None), LIFE.c.size > 0)
+    return [Timeline(*row) for row in connection.execute(_TIMELINES.where(*where))]
 
 
-def drained_of(connection: Connection, prefix: str) -> list[tuple[int, str, str]]:
-    """Return the row's number, the board, and the last entry's id of each timeline that `open_timelines` finds."""
-    where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0)
-    rows = connection.execute(select(LIFE.c.id, LIFE.c.board, LIFE.c.drained).where(*where))
-    return [(timeline, board, drained) for timeline, board, drained in rows]
-
-
-def timelines_of(connection: Connection, prefix: str, board: str) -> list[Timeline]:
+def timelines_of(connection: Connection, board: str) -> list[Timeline]:
     """Return all timelines of a board, the oldest first."""
-    where = (LIFE.c.prefix == prefix, LIFE.c.board == board)
-    rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
-    return [_timeline(row) for row in rows.mappings()]
+    where = (LIFE.c.prefix == prefix_of(connection), LIFE.c.board == board)
+    return [Timeline(*row) for row in connection.execute(_TIMELINES.where(*where))]
 
 
-def all_timelines(connection: Connection, prefix: str) -> list[tuple[Timeline, str | None]]:
+def all_timelines(connection: Connection) -> list[tuple[Timeline, str | None]]:
     """Return every timeline, the oldest first, each with the epoch that it continues, or None."""
-    rows = connection.execute(select(LIFE).where(LIFE.c.prefix == prefix).order_by(LIFE.c.id))
-    return [(_timeline(row), row["parent"]) for row in rows.mappings()]
+    rows = connection.execute(_TIMELINES.add_columns(LIFE.c.parent).where(LIFE.c.prefix == prefix_of(connection)))
+    return [(Timeline(*row), parent) for *row, parent in rows]
 
 
-def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline | None:
+def find_timeline(connection: Connection, board: str, epoch: str) -> Timeline | None:
     """Return the last timeline of an epoch; None if SQL does not know it."""
-    return _last(connection, LIFE.c.prefix == prefix, LIFE.c.board == board, LIFE.c.epoch == epoch)
+    return _last(connection, LIFE.c.prefix == prefix_of(connection), LIFE.c.board == board, LIFE.c.epoch == epoch)
 
 
 def _last(connection: Connection, *where: ColumnElement[bool]) -> Timeline | None:
-    row = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id.desc()).limit(1)).mappings().first()
-    return None if row is None else _timeline(row)
+    newest = _TIMELINES.where(*where).order_by(None).order_by(LIFE.c.id.desc()).limit(1)
+    row = connection.execute(newest).first()
+    return None if row is None else Timeline(*row)
 
 
-def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: str) -> Timeline | None:
+def find_parent(connection: Connection, timeline: Timeline, epoch: str) -> Timeline | None:
     """Return the timeline that `timeline` continues, or None if SQL does not know it.
 
-    That timeline can belong to another board, which was rebuilt under the id of this board. Where entries are missing,
+    That timeline can belong to another board, which was recovered under this id. Where entries are missing,
     a timeline continues an earlier timeline of the same epoch.
     """
-    where = [LIFE.c.prefix == prefix, LIFE.c.epoch == epoch]
+    where = [LIFE.c.prefix == prefix_of(connection), LIFE.c.epoch == epoch]
     if epoch == timeline.epoch:
         where.append(LIFE.c.id < timeline.id)
     return _last(connection, *where, LIFE.c.board == timeline.board) or _last(connection, *where)
 
 
-def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Timeline]:
+def origins(connection: Connection, timeline: Timeline) -> list[Timeline]:
     """Return the timelines that a timeline continues, the newest first."""
     found: list[Timeline] = []
     while parent := connection.scalar(select(LIFE.c.parent).where(LIFE.c.id == timeline.id)):
-        earlier = find_parent(connection, timeline, prefix, parent)
+        earlier = find_parent(connection, timeline, parent)
         if earlier is None:
             break
         timeline = earlier
@@ -201,13 +177,13 @@ def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Tim
     return found
 
 
-def first_seen(connection: Connection, prefix: str, timeline: Timeline) -> int:
+def first_seen(connection: Connection, timeline: Timeline) -> int:
     """Return when SQL first had a timeline, or one that it continues, in microseconds since 1970."""
-    ids = [one.id for one in (timeline, *origins(connection, prefix, timeline))]
+    ids = [one.id for one in (timeline, *origins(connection, timeline))]
     return int(connection.execute(select(func.min(LIFE.c.began)).where(LIFE.c.id.in_(ids))).scalar_one())
 
 
-def life_of(connection: Connection, prefix: str, board: str, epoch: str | None) -> list[Timeline]:
+def life_of(connection: Connection, board: str, epoch: str | None) -> list[Timeline]:
     """Return the timelines of a board's present life, whose epoch is `epoch` now, the newest first.
 
     A board that was deleted may have had other readers. So its timelines do not belong to the life of a later board
@@ -215,29 +191,29 @@ def life_of(connection: Connection, prefix: str, board: str, epoch: str | None) 
     timeline names the epoch in which it does. Without an epoch, return the timelines of every life.
     """
     if epoch is None:
-        return timelines_of(connection, prefix, board)[::-1]
-    of_board = (LIFE.c.prefix == prefix, LIFE.c.board == board)
+        return timelines_of(connection, board)[::-1]
+    of_board = (LIFE.c.prefix == prefix_of(connection), LIFE.c.board == board)
     found: list[Timeline] = []
-    last = find_timeline(connection, prefix, board, epoch)
+    last = find_timeline(connection, board, epoch)
     while last is not None:
-        found += last, *takewhile(lambda timeline: timeline.board == board, origins(connection, prefix, last))
+        found += last, *takewhile(lambda timeline: timeline.board == board, origins(connection, last))
         epochs = {timeline.epoch for timeline in found}
         last = _last(connection, *of_board, LIFE.c.id < found[-1].id, LIFE.c.lost.in_(epochs))
     return found
 
 
-def made_once(connection: Connection, prefix: str) -> set[str]:
-    """Return the ids of all boards that were ever made at run time, including deleted boards."""
-    where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == "boards")
+def made_once(connection: Connection) -> set[str]:
+    """Return the ids of all boards that were ever made, including deleted boards."""
+    where = (DEFINITION.c.prefix == prefix_of(connection), DEFINITION.c.kind == "boards")
     return set(connection.scalars(select(DEFINITION.c.name).where(*where).distinct()))
 
 
-def begin_timelines(connection: Connection, prefix: str, names: Sequence[tuple[str, str]]) -> list[Timeline]:
+def begin_timelines(connection: Connection, names: Sequence[tuple[str, str]]) -> list[Timeline]:
     """Return the timelines of at most a thousand boards and epochs. Begin the timelines that SQL does not know."""
-    known = _find_timelines(connection, prefix, names)
+    known = _find_timelines(connection, names)
     new = [
         {
-            "prefix": prefix, "board": board, "epoch": epoch, "began": _now(),
+            "prefix": prefix_of(connection), "board": board, "epoch": epoch, "began": _now(),
             "drained": START, "link": FIRST, "size": 0,
         }
         for board, epoch in names
@@ -245,16 +221,14 @@ def begin_timelines(connection: Connection, prefix: str, names: Sequence[tuple[s
     ]  # fmt: skip
     if new:
         connection.execute(insert(LIFE), new)
-        known = _find_timelines(connection, prefix, names)
+        known = _find_timelines(connection, names)
     return [known[name] for name in names]
 
 
-def _find_timelines(
-    connection: Connection, prefix: str, names: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], Timeline]:
-    where = (LIFE.c.prefix == prefix, LIFE.c.board.in_([board for board, _ in names]))
-    rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id)).mappings()
-    return {(row["board"], row["epoch"]): _timeline(row) for row in rows}
+def _find_timelines(connection: Connection, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Timeline]:
+    where = (LIFE.c.prefix == prefix_of(connection), LIFE.c.board.in_([board for board, _ in names]))
+    found = (Timeline(*row) for row in connection.execute(_TIMELINES.where(*where)))
+    return {(timeline.board, timeline.epoch): timeline for timeline in found}
 
 
 def end_timelines(connection: Connection, timelines: Sequence[Timeline]) -> None:
@@ -275,7 +249,7 @@ def begin_again(connection: Connection, timeline: Timeline) -> Timeline:
     # The entries after the last millisecond of the timeline are missing.
     began = (int(timeline.link.split(" ")[1]) // 1000 + 1) * 1000
     row = {
-        "prefix": _prefix(connection, timeline), "board": timeline.board, "epoch": timeline.epoch, "began": began,
+        "prefix": prefix_of(connection), "board": timeline.board, "epoch": timeline.epoch, "began": began,
         "parent": timeline.epoch, "drained": START, "link": FIRST, "size": 0,
     }  # fmt: skip
     (new,) = connection.execute(insert(LIFE).returning(LIFE.c.id), [row]).one()
@@ -299,73 +273,31 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
     moved = connection.execute(_MOVE, moves)
     if moved.rowcount != len(segments):
         raise ConflictError("boards " + ", ".join(sorted({segment.timeline.board for segment in segments})))
-    for segment in segments:
+    rows: list[dict[str, object]] = []
+    for segment in sorted(segments, key=lambda segment: segment.first.time):
         if not segment.timeline.size:
             _go_on(connection, segment.timeline)
         if segment.parent:
             _continue(connection, segment)
         if segment.erased:
-            prefix, board = _prefix(connection, segment.timeline), segment.timeline.board
-            add_erasures(connection, prefix, board, segment.erased)
-            for entry in [entry for _, entry in segment.erased if entry.member]:
-                forget_by(connection, prefix, board, entry)
-    rows = [
-        {
+            if rows:  # the end of an earlier epoch of the board may be among them
+                connection.execute(insert(SEGMENT), rows)
+                rows = []
+            for erase in segment.erased:
+                forget_by(connection, segment.timeline.board, erase)
+        rows.append({
             "life": segment.timeline.id, "first": segment.first.offset, "last": segment.last.offset,
             "began": segment.first.time, "ended": segment.last.time,
-            "entries": segment.entries, "crc": segment.packed.crc, "data": segment.packed.data,
-        }
-        for segment in segments
-    ]  # fmt: skip
+            "entries": segment.entries, "swapped": segment.swapped,
+            "crc": segment.packed.crc, "data": segment.packed.data,
+        })  # fmt: skip
     connection.execute(insert(SEGMENT), rows)
-
-
-def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
-    """Remove the entries of a timeline after the entry that `link` names. Return the timeline that is left.
-
-    Raises:
-        ConflictError: the timeline ends at another entry by now, or has no such entry.
-    """
-    # Positions always grow; times may go back.
-    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.last >= position_of(link)[0])
-    found = None
-    for row in connection.execute(select(SEGMENT).where(*where).order_by(SEGMENT.c.id)).all():
-        if found is None:
-            pairs = list(unpack_entries(row.crc, row.data))
-            heads = [parse_head(text) for text, _ in pairs]
-            places = [place for place, head in enumerate(heads) if head.link == link]
-            if not places:
-                continue
-            found = last = heads[places[0]]
-            if places[0] + 1 == len(pairs):
-                continue
-            packed = pack_pairs(pairs[: places[0] + 1])
-            kept = {
-                "life": timeline.id, "first": row.first, "last": last.offset, "began": row.began, "ended": last.time,
-                "entries": places[0] + 1, "crc": packed.crc, "data": packed.data,
-            }  # fmt: skip
-            connection.execute(insert(SEGMENT), [kept])
-        connection.execute(delete(SEGMENT).where(SEGMENT.c.id == row.id))
-        connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.segment >= row.id))
-    if found is None:
-        raise ConflictError(f"board {timeline.board}")
-    after = msgspec.structs.replace(timeline, drained=found.id, link=found.link, size=found.size)
-    move = {
-        "life": timeline.id, "was": timeline.drained, "named": timeline.link,
-        "now": after.drained, "next": after.link, "bytes": after.size,
-    }  # fmt: skip
-    if connection.execute(_MOVE, [move]).rowcount != 1:
-        raise ConflictError(f"board {timeline.board}")
-    return after
 
 
 def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
     """Return the entries that follow a timeline. If an entry does not follow, also return the link that it names.
 
     A timeline may begin with an entry that continues another timeline, or that has the whole content of the board.
-
-    Raises:
-        SetupError: this version cannot read an entry.
     """
     link = timeline.link
     found: list[Entry] = []
@@ -380,26 +312,17 @@ def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry]
 
 
 def _continue(connection: Connection, segment: Segment) -> None:
-    """Record that a timeline continues another timeline of its board, and end that other timeline."""
     timeline = segment.timeline
     connection.execute(update(LIFE).where(LIFE.c.id == timeline.id).values(parent=segment.parent))
-    parent = find_timeline(connection, _prefix(connection, timeline), timeline.board, segment.parent)
+    parent = find_timeline(connection, timeline.board, segment.parent)
     if parent is not None:
         end_timelines(connection, [parent])
 
 
 def _go_on(connection: Connection, timeline: Timeline) -> None:
     """Let the timeline that the store lost name the epoch of the next timeline of its board."""
-    where = (LIFE.c.prefix == _prefix(connection, timeline), LIFE.c.board == timeline.board, LIFE.c.lost == "")
+    where = (LIFE.c.prefix == prefix_of(connection), LIFE.c.board == timeline.board, LIFE.c.lost == "")
     connection.execute(update(LIFE).where(*where, LIFE.c.id < timeline.id).values(lost=timeline.epoch))
-
-
-def _prefix(connection: Connection, timeline: Timeline) -> str:
-    return str(connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == timeline.id)).scalar_one())
-
-
-def _timeline(row: RowMapping) -> Timeline:
-    return Timeline(row["id"], row["board"], row["epoch"], row["drained"], row["link"], row["size"])
 
 
 def _now() -> int:
@@ -407,10 +330,7 @@ def _now() -> int:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A timeline of which SQL has more entries than the store. `what` says in words what the store has instead.
-
-    If `gone` is true, the store lacks the whole timeline. Otherwise it has the timeline up to an earlier entry.
-    """
+    """A timeline of which SQL has more than the store, all of it if `gone`. `what` says what the store has instead."""
 
     timeline: Timeline
     what: str
@@ -422,15 +342,16 @@ class Loss(msgspec.Struct, frozen=True):
         return f"{has}, and the board {self.what}"
 
 
-async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss]:
+async def find_lost(client: Store, database: Database) -> list[Loss]:
     """Return the timelines that the store lacks, and the timelines of which it lost the last entries."""
-    timelines = database.work(lambda connection: open_timelines(connection, prefix))
+    timelines, journals = database.work(open_timelines), client.system.journals
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for timeline in timelines:
-        keys, stream = Keys(prefix, timeline.board), Keys(prefix, timeline.board).journal(timeline.epoch)
+        keys = client.keys_of(timeline.board)
+        stream = keys.journal(timeline.epoch)
         commands.append((keys.meta, ("HMGET", keys.meta, "epoch", "offset", "journal")))
         commands.append((keys.gone, ("HGET", keys.gone, "epoch")))
-        commands.append((keys.journals, ("SISMEMBER", keys.journals, f"{timeline.board} {timeline.epoch}")))
+        commands.append((journals, ("SISMEMBER", journals, f"{timeline.board} {timeline.epoch}")))
         commands.append((stream, ("XRANGE", stream, f"({timeline.drained}", "+", "COUNT", 1)))
     replies = await client.calls(commands)
     found = []
@@ -466,7 +387,7 @@ def _what_is_missing(timeline: Timeline, offset: int, journal: bytes | None, wai
 
 
 def end_lost(connection: Connection, lost: Sequence[Loss], left: Collection[str]) -> None:
-    """End lost timelines, after an operator has accepted the loss. `left` are the boards that go on without data.
+    """End lost timelines, after an operator has accepted the loss. The boards in `left` go on without data.
 
     A board goes on after its newest timeline. An earlier timeline may be of another life, whose board was deleted.
     """

@@ -1,36 +1,22 @@
 """Find the producers and actors who have contributed to members, for administrators."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, select
 
-from live.journal.erasures import Erasures, erasures_of
-from live.journal.log.entries import Add, EntryDelta, EntryVotes, Head, content, read_entries_of
+from live.journal.log.entries import REPLACED, content, read_entries_of
 from live.journal.log.timelines import Timeline, open_timelines
-from live.journal.past.worker import database_of
 from live.journal.schema import SEGMENT
-from live.settings import Settings
+from live.store.board.batch import Batch, SlotDelta, decode_batch
 
 _MOST: Final = 50  # maximum `LatestEvents` of one board
 _SEGMENTS: Final = 4  # segments of a board that are searched for the latest events
 _MOST_LATEST: Final = 200  # maximum `LatestEvents` of all boards together
 _SHOWN: Final = 4  # bytes of an actor's digest that are shown
-
-_ADD: Final = msgspec.msgpack.Decoder(Add)
-
-
-class Contributed(NamedTuple):
-    """The amount that a producer and an actor added to a member.
-
-    `producer` or `actor` is empty if the journal does not say who it was.
-    """
-
-    producer: str
-    actor: str
-    amount: int
 
 
 class LatestEvents(msgspec.Struct, frozen=True):
@@ -44,60 +30,46 @@ class LatestEvents(msgspec.Struct, frozen=True):
     actors: Sequence[str]
 
 
-def parts_of(head: Head, batch: Add, group: EntryDelta, place: int, erased: Erasures) -> list[Contributed]:
-    """Return who added how much to the member at the index `place` of a group.
+def senders_of(batch: Batch, group: SlotDelta, place: int) -> tuple[list[str], list[str]]:
+    """Return who sent events for the member at the index `place` of a group: the known producers, and the actors.
 
-    An actor is known only for votes: it is the beginning of its digest, or empty if the actor was erased.
+    A producer whose amounts add up to zero is left out. Actors are known only for votes: each is the beginning of its
+    digest, unless the actor was erased.
     """
-    if group.votes is not None:
-        return list(_votes(head, batch, group.votes, place, erased))
-    amount, names = group.amounts[place], batch.producers
+    names = batch.producers
+    if (votes := group.votes) is not None:
+        rows = zip(votes.actors, votes.members, group.rows(batch), strict=True)
+        found = [(content(actor), row.producer) for actor, at, row in rows if at == place]
+        actors = [actor[:_SHOWN].hex() for actor, _ in found if not actor.startswith(REPLACED)]
+        producers = [names[producer] for _, producer in found] if names else []
+        return [*filter(None, dict.fromkeys(producers))], [*dict.fromkeys(actors)]
     if len(names) <= 1:
-        return [Contributed(names[0] if names else "", "", amount)]
-    parts = {number: dict(zip(pairs[::2], pairs[1::2], strict=True)).get(place, 0) for number, pairs in group.parts}
-    parts[0] = amount - sum(part for number, part in parts.items() if number)
-    return [Contributed(names[number], "", part) for number, part in sorted(parts.items()) if part]
+        return [*filter(None, names)], []
+    sums = Counter[int]()
+    for row in group.rows(batch):
+        if row.member == group.members[place]:
+            sums[row.producer] += row.amount
+    return [names[number] for number, amount in sorted(sums.items()) if amount and names[number]], []
 
 
-def _votes(head: Head, batch: Add, votes: EntryVotes, place: int, erased: Erasures) -> Iterator[Contributed]:
-    senders = votes.producers or [0] * len(votes.changes)
-    for actor, change, at, sender in zip(votes.actors, votes.changes, votes.members, senders, strict=True):
-        if at == place:
-            voter = content(actor)
-            name = "" if erased.among([voter], head.time) else voter[:_SHOWN].hex()
-            yield Contributed(batch.producers[sender] if batch.producers else "", name, change)
-
-
-def latest_events(settings: Settings, boards: Sequence[str]) -> list[LatestEvents]:
+def latest_events(connection: Connection, boards: Sequence[str]) -> list[LatestEvents]:
     """Return the newest accepted events of some boards, as far as SQL has them, the newest first."""
-
-    def work(connection: Connection) -> list[LatestEvents]:
-        found: list[LatestEvents] = []
-        for timeline in open_timelines(connection, settings.key_prefix):
-            if timeline.board in boards:
-                found += islice(_events_of(connection, settings.key_prefix, timeline), _MOST)
-        return sorted(found, key=lambda event: -event.at)[:_MOST_LATEST]
-
-    return database_of(settings).work(work)
+    found: list[LatestEvents] = []
+    for timeline in open_timelines(connection):
+        if timeline.board in boards:
+            found += islice(_events_of(connection, timeline), _MOST)
+    return sorted(found, key=lambda event: -event.at)[:_MOST_LATEST]
 
 
-def _events_of(connection: Connection, prefix: str, timeline: Timeline) -> Iterator[LatestEvents]:
-    """Yield the events of the last segments of a timeline, the newest batch first."""
-    erased = erasures_of(connection, prefix, timeline.board)
+def _events_of(connection: Connection, timeline: Timeline) -> Iterator[LatestEvents]:
     rows = select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.life == timeline.id)
     for row in connection.execute(rows.order_by(SEGMENT.c.id.desc()).limit(_SEGMENTS)):
         for head, body in reversed(list(read_entries_of(row))):
             if head.kind != "add":
                 continue
-            batch = _ADD.decode(body)
+            batch = decode_batch(body)
             for group in batch.groups:
                 for place, member in enumerate(group.members):
                     if member:  # an erased member has an empty name
-                        parts = parts_of(head, batch, group, place, erased)
-                        producers, actors = (
-                            {getattr(part, name): None for part in parts} for name in ("producer", "actor")
-                        )
-                        yield LatestEvents(
-                            head.time, timeline.board, member, group.amounts[place],
-                            list(filter(None, producers)), list(filter(None, actors)),
-                        )  # fmt: skip
+                        amount, senders = group.amounts[place], senders_of(batch, group, place)
+                        yield LatestEvents(head.time, timeline.board, member, amount, *senders)

@@ -4,28 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-import msgspec
 from sqlalchemy import Connection
 
 from live.domain.board import Board
 from live.domain.window import Sliding
-from live.journal.log.entries import Add, Head
-from live.journal.log.reader import contents_at
-from live.journal.past.coverage import reaches_of, since_of, timeline_at
+from live.journal.log.entries import Head
+from live.journal.past.coverage import contents_by_rules, reaches_of, since_of, timeline_at
 from live.journal.past.queries import NoPastError, Step, TooLongError
-from live.journal.past.worker import database_of
 from live.journal.state.ranking import Scores, live_slots, newest_slot, scores_at
 from live.journal.state.snapshot import Snapshot
-from live.settings import Settings
+from live.store.board.batch import Batch
 
 _KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw", "erase"])  # kinds of entries that change no slot
 
-_ADD: Final = msgspec.msgpack.Decoder(Add)
 _MOST_SCORES: Final = 10_000_000  # maximum of the steps of a history times the members of the board
 
 
 def read_history(
-    settings: Settings,
+    connection: Connection,
     board: Board,
     epoch: str,
     hidden: frozenset[str],
@@ -35,37 +31,27 @@ def read_history(
     """Return the records of members at some ascending times, in milliseconds since 1970. `epoch` is the epoch now.
 
     Raises:
-        NoPastError: the journal does not cover one of the times, or all times are before the board began.
+        NoPastError: one of the times is not covered, or all are before the board began.
         TooLongError: the board has too many members for so many steps.
     """
-
-    def work(connection: Connection) -> list[list[Step]]:
-        steps: list[list[Step]] = [[] for _ in members]
-        for at, found in scores_at_all(connection, settings.key_prefix, board, epoch, times):
-            if len(times) * len(found.scores) > _MOST_SCORES:
-                most = max(1, _MOST_SCORES // len(found.scores))
-                size = f"{len(found.scores):,} members"
-                raise TooLongError(f"the board has {size}: a history of it may have at most {most} steps")
-            ranks = found.ranks(board, hidden, members)
-            for member, step in zip(members, steps, strict=True):
-                score = found.scores[member] if member in ranks else None
-                step.append(Step(at, score, ranks.get(member)))
-        return steps
-
-    return database_of(settings).work(work)
+    steps: list[list[Step]] = [[] for _ in members]
+    for at, found in scores_at_all(connection, board, epoch, times):
+        if len(times) * len(found.scores) > _MOST_SCORES:
+            most = max(1, _MOST_SCORES // len(found.scores))
+            size = f"{len(found.scores):,} members"
+            raise TooLongError(f"the board has {size}: a history of it may have at most {most} steps")
+        ranks = found.ranks(board, hidden, members)
+        for member, step in zip(members, steps, strict=True):
+            score = found.scores[member] if member in ranks else None
+            step.append(Step(at, score, ranks.get(member)))
+    return steps
 
 
 def scores_at_all(
-    connection: Connection, prefix: str, board: Board, epoch: str | None, times: Sequence[int]
+    connection: Connection, board: Board, epoch: str | None, times: Sequence[int]
 ) -> Iterator[tuple[int, Scores]]:
-    """Yield the scores at some ascending times. Before the board began, there are no scores.
-
-    Each result is valid until the next result.
-
-    Raises:
-        NoPastError: the journal does not cover one of the times, or all times are before the board began.
-    """
-    reaches = reaches_of(connection, prefix, board, epoch)
+    """Yield the scores at some ascending times, each valid until the next. Before the board began, there are none."""
+    reaches = reaches_of(connection, board, epoch)
     found = [timeline_at(reaches, at) for at in times]
     if not any(found):
         raise NoPastError(since_of(reaches))
@@ -75,7 +61,7 @@ def scores_at_all(
             yield from ((at, Scores(None, {}, {})) for at in wanted)
         else:
             running = RunningScores(board)
-            held = contents_at(connection, prefix, timeline, wanted, board.clock, follow=running.follow)
+            held = contents_by_rules(connection, timeline, board, wanted, running.follow)
             yield from ((at, running.scores(data, at)) for at, data in held)
 
 
@@ -121,17 +107,14 @@ class RunningScores:
         self._sums: Sums | None = None  # None until the contents have been added up
         self._oldest = 0  # the start of the first slot in the sums
 
-    def follow(self, head: Head, body: bytes) -> None:
-        """Update the sums after an entry was applied to the contents.
-
-        An entry may change slots in other ways than by adding. Then forget the sums: `scores` adds the slots up again.
-        """
+    def follow(self, head: Head, counted: Batch | None) -> None:
+        """Update the sums after an entry. If it does not only add to slots, forget the sums: `scores` adds up again."""
         if self._sums is None or head.kind in _KEEP_SLOTS:
             return
-        if head.kind != "add":
+        if counted is None:
             self._sums = None
             return
-        for group in _ADD.decode(body).groups:
+        for group in counted.groups:
             if group.start >= self._oldest:
                 for member, amount in zip(group.members, group.amounts, strict=True):
                     self._sums.add(member, amount)

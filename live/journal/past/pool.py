@@ -9,12 +9,13 @@ from typing import Final, TypeVar
 
 from live.domain.board import Board
 from live.errors import JournalBehindError, JournalError, ProblemError
+from live.journal.database import identity
 from live.journal.log.entries import position_of
 from live.journal.past.queries import TooLongError
-from live.journal.past.worker import Ticket, begin_worker, drained, identity, run_limited
+from live.journal.past.worker import Ticket, begin_worker, drained, run_limited
 from live.settings import Settings
-from live.system.ledger import PAST_AT_ONCE, Turns
 from live.system.processes import CHILDREN
+from live.system.resources import PAST_AT_ONCE, Turns
 
 _R = TypeVar("_R")
 
@@ -26,8 +27,7 @@ _ENDED: Final = "the process that reads the journal has ended"
 class Past:
     """Read the past of boards in other processes, which start when they are needed.
 
-    Clients take turns. Each client has at most one query in progress, so a client never uses all processes. A query
-    ends when its client leaves.
+    Clients take turns, with one query each, so that none uses all processes. A query ends when its client leaves.
     """
 
     def __init__(self, settings: Settings, turns: Turns) -> None:
@@ -47,7 +47,6 @@ class Past:
 
         Raises:
             JournalBehindError: SQL still lacks some of these entries after `_PATIENCE` seconds.
-            SetupError: the database can't be opened.
         """
         deadline = asyncio.get_running_loop().time() + _PATIENCE
         last = position_of(link)
@@ -66,18 +65,14 @@ class Past:
         return self._id == sink
 
     async def run(self, client: str, work: Callable[..., _R], *given: object) -> _R:
-        """Do work for a client in another process. A client is a network. `work` gets the settings, and then `given`.
-
-        Raises:
-            ProblemError: `overloaded` if too many queries wait, or `past_too_large` if this query takes too long.
-            JournalError: the database does not answer, or the other process has ended.
-        """
+        """Do work for a client, which is a network, in another process, as `Database.work` does it."""
         await self._turns.enter(client)
         place = self._places.pop()
         self._number = number = self._wanted[place] = self._number + 1
-        query = partial(run_limited, Ticket(place, number), work, self._settings, *given)
+        query = partial(run_limited, Ticket(place, number), work, *given)
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(PAST_AT_ONCE, CHILDREN, begin_worker, (self._wanted,))
+            shared = self._settings, self._wanted
+            self._pool = ProcessPoolExecutor(PAST_AT_ONCE, CHILDREN, begin_worker, shared)
         pool = self._pool
 
         def finish(running: "asyncio.Future[_R]") -> None:

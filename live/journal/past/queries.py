@@ -5,32 +5,25 @@ from collections.abc import Sequence
 import msgspec
 
 from live.domain.board import Board
+from live.domain.event import rfc3339
+from live.errors import SetupError
 
 
 class AsOf(msgspec.Struct, frozen=True):
-    """The board and the time that a query asks about.
+    """The board and the time that a query asks about."""
 
-    Attributes:
-        board: the definition of the board.
-        epoch: the epoch of the board now. The answer is about the life of the board with this epoch. None means every
-            life of a board with this id, which only commands may read.
-        at: the time in milliseconds since 1970. Everything that was counted before it is included.
-        period: the start of a period; None means the period that was current at that time.
-        hidden: the members that are hidden now. The answer leaves them out, even if they were not hidden at that time.
-    """
-
-    board: Board
+    board: Board  # the definition of the board
+    # The epoch of the board now. The answer is about the life of the board with this epoch. None means every life of a
+    # board with this id, which only commands may read.
     epoch: str | None
-    at: int
-    period: int | None
+    at: int  # the time in milliseconds since 1970. Everything that was counted before it is included
+    period: int | None  # the start of a period; None means the period that was current at that time
+    # The members that are hidden now. The answer leaves them out, even if they were not hidden at that time.
     hidden: frozenset[str]
 
 
 class PastRanking(msgspec.Struct, frozen=True):
-    """The ranking of a board at a time: members, scores and ranks in order, and the board's epoch and offset.
-
-    `revision` is set if the board has dropped the period.
-    """
+    """The ranking of a board at a time, in order. If the board has dropped the period, `revision` is set."""
 
     epoch: str
     offset: int
@@ -60,10 +53,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The first time that the journal covers, in milliseconds since 1970, and which of the requested times it covers.
-
-    `since` is None if the journal covers no time.
-    """
+    """The first time (milliseconds since 1970) that the journal covers, if any, and which requested times it covers."""
 
     since: int | None
     covered: Sequence[bool]
@@ -104,3 +94,8 @@ class NoPastError(Exception):
 
     def __init__(self, since: int | None = None) -> None:
         self.since = since
+
+    def of_board(self, board: str) -> SetupError:
+        """Return the error as a command reports it."""
+        since = "" if self.since is None else f"; it does from {rfc3339(self.since)} on"
+        return SetupError(f"the journal does not cover board {board!r} at that time{since}")

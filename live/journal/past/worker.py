@@ -1,9 +1,8 @@
-"""A process that reads the past of boards from SQL: its limits, and the databases that it has open."""
+"""A process that reads the past of boards from SQL, and the limits of a query."""
 
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, select
@@ -13,7 +12,7 @@ from live.journal.database import Database, open_journal
 from live.journal.log.entries import position_of
 from live.journal.log.timelines import find_timeline
 from live.journal.past.queries import TooLongError
-from live.journal.schema import ABOUT, SEGMENT
+from live.journal.schema import SEGMENT
 from live.settings import Settings
 from live.system.processes import follow_parent
 
@@ -31,8 +30,9 @@ class Ticket(NamedTuple):
 
 
 class _Worker:
-    """The array that this process shares with its parent. It has the number of the wanted query for each `place`."""
+    """The database, and an array that the parent shares: for each `place`, it has the number of the wanted query."""
 
+    database: Database | None = None
     wanted: Sequence[int] = ()
 
 
@@ -40,19 +40,22 @@ class DepartedError(Exception):
     """The client of a query has left."""
 
 
-def begin_worker(wanted: Sequence[int]) -> None:
+def begin_worker(settings: Settings, wanted: Sequence[int]) -> None:
     """Prepare a process that reads the past. The process ends with its parent."""
     follow_parent()
-    _Worker.wanted = wanted
+    _Worker.database, _Worker.wanted = open_journal(settings, writes=False), wanted
 
 
 def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
-    """Do work for at most `longest` seconds, and only while the client of the query waits for the result.
+    """Read the database for at most `longest` seconds, and only while the client of the query waits for the result.
 
     Raises:
         TooLongError: the work takes longer.
         DepartedError: the client has left.
     """
+    database = _Worker.database
+    if database is None:
+        raise SetupError("the server keeps no journal")
     end = time.monotonic() + longest
     is_over = False
 
@@ -71,46 +74,19 @@ def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest
     signal.signal(signal.SIGALRM, check)
     signal.setitimer(signal.ITIMER_REAL, _CHECK, _CHECK)
     try:
-        return work(*given)
+        return database.work(work, *given)
     except (DepartedError, TooLongError):
-        while _DATABASES:  # the query was interrupted, so the state of its connection is unknown
-            _DATABASES.popitem()[1].close()
+        database.close()  # the query was interrupted, so the state of its connection is unknown
         raise
     finally:
         is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def drained(settings: Settings, board: str, epoch: str) -> tuple[tuple[int, int], int]:
+def drained(connection: Connection, board: str, epoch: str) -> tuple[tuple[int, int], int]:
     """Return the position of the last entry of a board in SQL, and its time in microseconds since 1970."""
-
-    def work(connection: Connection) -> tuple[tuple[int, int], int]:
-        timeline = find_timeline(connection, settings.key_prefix, board, epoch)
-        if timeline is None:
-            return (0, 0), 0
-        last = select(SEGMENT.c.ended).where(SEGMENT.c.life == timeline.id).order_by(SEGMENT.c.id.desc()).limit(1)
-        return position_of(timeline.drained), connection.scalar(last) or 0
-
-    return database_of(settings).work(work)
-
-
-def identity(settings: Settings) -> str:
-    """Return the id of the database."""
-    return database_of(settings).work(
-        lambda connection: connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id")) or ""
-    )
-
-
-_DATABASES: Final[dict[tuple[str, Path, str], Database]] = {}
-
-
-def database_of(settings: Settings) -> Database:
-    """Return the database, which this process only reads."""
-    name = (settings.journal, settings.data_dir, settings.key_prefix)
-    found = _DATABASES.get(name)
-    if found is None:
-        found = open_journal(settings, writes=False)
-        if found is None:
-            raise SetupError("the server keeps no journal")
-        _DATABASES[name] = found
-    return found
+    timeline = find_timeline(connection, board, epoch)
+    if timeline is None:
+        return (0, 0), 0
+    last = select(SEGMENT.c.ended).where(SEGMENT.c.life == timeline.id).order_by(SEGMENT.c.id.desc()).limit(1)
+    return position_of(timeline.drained), connection.scalar(last) or 0

@@ -1,15 +1,12 @@
 """The ranking of a board at an instant, computed from its contents."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 import msgspec
-from msgspec import UNSET
 
-from live.domain.board import Board
-from live.domain.ranking import Record, position
-from live.domain.window import EVER, Periods, Sliding
-from live.journal.log.entries import EntryRules
+from live.domain.board import Board, Rules
+from live.domain.window import EVER, Sliding
 from live.journal.state.snapshot import NEVER, Logged, Reached, Snapshot
 
 
@@ -22,19 +19,12 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """The scores at a time, including the scores of hidden members.
+    """The scores at a time, including the scores of hidden members."""
 
-    Attributes:
-        period: the start of the period of the scores; None if the board has no periods.
-        scores: the score of each member.
-        reached: the tags of members.
-        spread: how many members have each score, if that is known.
-    """
-
-    period: int | None
-    scores: Mapping[str, int]
-    reached: Mapping[str, Reached]
-    spread: Mapping[int, int] | None = None
+    period: int | None  # the start of the period of the scores; None if the board has no periods
+    scores: Mapping[str, int]  # the score of each member
+    reached: Mapping[str, Reached]  # the tags of members
+    spread: Mapping[int, int] | None = None  # how many members have each score, if that is known
 
     def ranked(self, board: Board, hidden: Container[str]) -> Ranked:
         """Return the ranking without hidden members."""
@@ -60,24 +50,14 @@ class Scores(msgspec.Struct, frozen=True):
                 found[member] += sum(key(other) < place for other in equal)
         return found
 
-    def _order(self, board: Board) -> Callable[[str], tuple[int, ...] | tuple[int, str]]:
-        return order_of(rules_of(board), self.scores, self.reached)
-
-
-def rules_of(board: Board) -> EntryRules:
-    """Return the rules by which a board orders its records."""
-    ties = None if board.tags == "key" else board.tags
-    return EntryRules(operation=board.operation, order=board.reading, ties=ties, zeros=board.zeros)
+    def _order(self, board: Board) -> Callable[[str], tuple[int | str, ...]]:
+        return order_of(board.rules, self.scores, self.reached)
 
 
 def ranked_at(
     board: Board, data: Snapshot, now: int, period: int | None = None, hidden: Container[str] | None = None
 ) -> Ranked:
-    """Return the ranking at a time (milliseconds since 1970), which must not be before the last entry.
-
-    If the board has a ranking for each period, `period` is the start of a period. None means the current period.
-    `hidden` replaces the members that were hidden at that time.
-    """
+    """Return the ranking at a time and of a period, as for `scores_at`. `hidden` replaces the members hidden then."""
     return scores_at(board, data, now, period).ranked(board, data.hidden if hidden is None else hidden)
 
 
@@ -99,18 +79,18 @@ def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
     """Return the start of the newest slot at a time. Return None if the board has an event clock but no event yet."""
     if board.clock == "event":
         return data.newest
-    current = board.window.slot_at(now // 1000).start
-    return current if data.newest is None else max(current, data.newest)
+    return board.window.slot_at(now // 1000).start
 
 
 def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
-    """Return the slots that count at a time, each with the amounts of its members. Empty slots may be left out.
-
-    A slot counts while any part of it is inside the window (invariant I2 in `docs/architecture.md`).
-    """
+    """Return the amounts of members in each slot that counts at a time: while any part of it is in the window (I2)."""
     newest = newest_slot(board, data, now)
     if isinstance(board.window, Sliding):
-        return {EVER.start: _summed(board, ((event.member, event.amount) for event in live_events(board, data, now)))}
+        return {
+            EVER.start: summed(
+                ((event.member, event.amount) for event in live_events(board, data, now)), zeros=board.zeros
+            )
+        }
     if newest is None:
         return {}
     if board.window.tables:
@@ -124,7 +104,7 @@ def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
     """Return the events that are in a sliding window at a time. Boards with another window have none."""
     if not isinstance(board.window, Sliding):
         return []
-    moment = max(now, data.time // 1000) if board.clock == "server" else data.latest or 0
+    moment = now if board.clock == "server" else data.latest or 0
     return [event for event in data.log if event.time > moment - board.window.length * 1000]
 
 
@@ -132,60 +112,33 @@ def scores_of(board: Board, slots: Mapping[int, Mapping[str, int]]) -> Mapping[s
     """Add up the amounts of each member, including hidden members."""
     if len(slots) == 1:
         return next(iter(slots.values()))
-    return _summed(board, (item for slot in slots.values() for item in slot.items()))
+    return summed((item for slot in slots.values() for item in slot.items()), zeros=board.zeros)
 
 
-def _summed(board: Board, amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Add up the amounts of each member. Unless the board has `zeros`, a sum of zero is no score."""
+def summed(amounts: Iterable[tuple[str, int]], *, zeros: bool) -> dict[str, int]:
+    """Add up the amounts of each member. Without `zeros`, a sum of zero is no score."""
     sums: dict[str, int] = {}
     for member, amount in amounts:
         sums[member] = sums.get(member, 0) + amount
-    return sums if board.zeros else {member: score for member, score in sums.items() if score}
+    return sums if zeros else {member: score for member, score in sums.items() if score}
 
 
 def order_of(
-    rules: EntryRules, scores: Mapping[str, int], reached: Mapping[str, Reached]
-) -> Callable[[str], tuple[int, ...] | tuple[int, str]]:
+    rules: Rules, scores: Mapping[str, int], reached: Mapping[str, Reached]
+) -> Callable[[str], tuple[int | str, ...]]:
     """Return the function that gives the sort key of a member: the member of the first record has the smallest key.
 
     Names sort like their UTF-8 bytes. Tags sort by time, offset and number. Depending on the board, tags rise or fall
-    with time, and the ranking is read forward or backward.
+    with time, and the ranking is read forward or backward. Just after a slot has left the window, members may have
+    no tag yet: then names decide.
     """
     by_score = 1 if rules.order == "forward" else -1
     if rules.ties is None:
         return lambda member: (by_score * scores[member], member)
     by_tag = by_score * (1 if rules.ties == "rising" else -1)
 
-    def key(member: str) -> tuple[int, ...]:
+    def key(member: str) -> tuple[int | str, ...]:
         time, offset, number = reached.get(member, NEVER)
-        return by_score * scores[member], by_tag * time, by_tag * offset, by_tag * number
+        return by_score * scores[member], by_tag * time, by_tag * offset, by_tag * number, member
 
     return key
-
-
-def records_of(
-    board: Board,
-    members: Sequence[str],
-    scores: Sequence[int],
-    ranks: Sequence[int],
-    metadata: Mapping[str, bytes],
-    start: int = 0,
-) -> Iterator[Record]:
-    """Yield the records of consecutive members. `start` is the number of records before the first member."""
-    for place, (member, score, rank) in enumerate(zip(members, scores, ranks, strict=True), start + 1):
-        text = metadata.get(member)
-        yield Record(
-            member,
-            score,
-            rank,
-            UNSET if board.score is None else board.score.unpack(score),
-            UNSET if text is None else msgspec.Raw(text),
-            UNSET if board.bare and board.ranks == "ordinal" else position(rank, place),
-        )
-
-
-def period_name(board: Board, start: int | None) -> str | None:
-    """Return the name of the period that begins at `start`. Return None if the board has no periods."""
-    if start is None or not isinstance(board.window, Periods):
-        return None
-    return board.window.calendar.at(start).name

@@ -1,11 +1,15 @@
 """The contents of a board according to its journal: the result of folding the entries."""
 
-from typing import Final, TypeVar
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from live.domain.board import Board, Shape
 from live.errors import SetupError
+from live.journal.state.ruled import Ruled
+from live.journal.state.taken import NOTHING, Taken
 
 Reached = tuple[int, int, int]
 """The tag of a member, which says when it reached its score: the time (ms) of an event, the offset of its batch, and
@@ -31,62 +35,50 @@ class Logged(msgspec.Struct, frozen=True, array_like=True):
     member: str
     amount: int
 
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """The place in the order in which events leave the window."""
-        return self.time, self.offset, self.number
-
 
 class Ranking(msgspec.Struct):
-    """The data of one ranking.
+    """The data of one ranking."""
 
-    Attributes:
-        reached: the tag of each member, if time decides ties. A member without a record may still have a tag.
-        metadata: the metadata (JSON) of members.
-        votes: the number of votes of each voter, and of each voter for each member. The keys are digests.
-    """
-
+    # The tag of each member, if time decides ties. A member without a record may still have a tag.
     reached: dict[str, Reached] = {}
-    metadata: dict[str, bytes] = {}
+    metadata: dict[str, bytes] = {}  # the metadata (JSON) of members
+    # The number of votes of each voter, and of each voter for each member. The keys are digests.
     votes: dict[bytes, int] = {}
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """Everything that a board holds at an offset.
+    """Everything that a board holds at an offset."""
 
-    Attributes:
-        shape: the choices that determine the meaning of the data, as JSON.
-        secret: the key of the digests of voters.
-        offset: the board's offset.
-        time: when the last entry was made, in microseconds since 1970.
-        link: the link of the last entry.
-        newest: the start of the newest slot; None if there is no slot yet.
-        latest: the newest event time, in milliseconds; None if there is none.
-        slots: by the start of each slot, the amount of each member. A sliding window has its events in `log` instead.
-        rankings: by the suffix of each ranking, the data of the ranking.
-        log: the events of a sliding window, in the order in which they were counted.
-        entrants: the registered members, with their metadata (JSON).
-        hidden: the hidden members, which have no record.
-        seen: by the start of each bucket, the identities of the counted events in the bucket.
-        span: the seconds that a bucket covers; 0 if it is not known.
-        kept: for how many seconds after its start a bucket is kept; None if it is not known.
-    """
-
-    shape: str = ""
-    secret: bytes = b""
-    offset: int = 0
-    time: int = 0
-    link: str = ""
-    newest: int | None = None
-    latest: int | None = None
+    shape: str = ""  # the choices that determine the meaning of the data, as JSON
+    secret: bytes = b""  # the key of the digests of voters
+    offset: int = 0  # the board's offset
+    time: int = 0  # when the last entry was made, in microseconds since 1970
+    link: str = ""  # the link of the last entry
+    edition: int = 0  # how often a swap has replaced the contents in this epoch
+    taken: Taken = NOTHING  # the events that swaps have taken back
+    ahead: Taken = NOTHING  # the events that are left out although the swap that takes them back comes later
+    ruled: Ruled = Ruled()  # the last change of rules. Entries before it are counted by these rules too
+    ruled_at: int = 0  # the board's offset after the last change of rules that the contents have reached
+    origin: str = ""  # until the entry with this change, the shape by which entries are planned; empty from then on
+    newest: int | None = None  # the start of the newest slot; None if there is no slot yet
+    latest: int | None = None  # the newest event time, in milliseconds; None if there is none
+    # By the start of each slot, the amount of each member. A sliding window has its events in `log` instead.
     slots: dict[int, dict[str, int]] = {}
-    rankings: dict[str, Ranking] = {}
-    log: list[Logged] = []
-    entrants: dict[str, bytes] = {}
-    hidden: set[str] = set()
-    seen: dict[int, set[bytes]] = {}
-    span: int = 0
-    kept: int | None = None
+    rankings: dict[str, Ranking] = {}  # by the suffix of each ranking, the data of the ranking
+    log: list[Logged] = []  # the events of a sliding window, in the order in which they were counted
+    entrants: dict[str, bytes] = {}  # the registered members, with their metadata (JSON)
+    hidden: set[str] = set()  # the hidden members, which have no record
+    seen: dict[int, set[bytes]] = {}  # by the start of each bucket, the identities of the counted events in the bucket
+    span: int = 0  # the seconds that a bucket covers; 0 if it is not known
+    kept: int | None = None  # for how many seconds after its start a bucket is kept; None if it is not known
+
+    def shown(self, epoch: str) -> str:
+        """Return the epoch of the board as clients see it, without the reign."""
+        return f"{epoch}e{self.edition}" if self.edition else epoch
+
+    def lacks(self, taken: Taken) -> bool:
+        """Return whether these events are left out."""
+        return not taken.without(self.taken).without(self.ahead)
 
     def ranking(self, suffix: str) -> Ranking:
         """Return the data of a ranking, which is empty at first."""
@@ -95,9 +87,37 @@ class Snapshot(msgspec.Struct, kw_only=True):
             found = self.rankings[suffix] = Ranking()
         return found
 
-    def has_votes(self, period: int) -> bool:
-        """Tell whether a period of a calendar board has votes."""
-        return f":{period}" in self.rankings and bool(self.rankings[f":{period}"].votes)
+    def has_more(self, period: int) -> bool:
+        """Tell whether a period of a calendar board has votes, or places among ties."""
+        ranking = self.rankings.get(f":{period}")
+        return ranking is not None and bool(ranking.votes or ranking.reached)
+
+    @property
+    def digests(self) -> set[bytes]:
+        """All digests in the votes and the identities."""
+        return set[bytes]().union(*(ranking.votes for ranking in self.rankings.values()), *self.seen.values())
+
+    def forget_digests(self, digests: Collection[bytes]) -> None:
+        """Remove digests from the votes and the identities."""
+        for ranking in self.rankings.values():
+            for digest in digests:
+                ranking.votes.pop(digest, None)
+        for seen in self.seen.values():
+            seen.difference_update(digests)
+
+    def forget_members(self, names: AbstractSet[str]) -> bool:
+        """Remove members. Return whether there were any."""
+        fields: list[dict[str, Any]] = [self.entrants, *self.slots.values()]
+        for ranking in self.rankings.values():
+            fields += ranking.reached, ranking.metadata
+        log = [event for event in self.log if event.member not in names]
+        found = [(held, name) for held in fields for name in names if name in held]
+        is_known = bool(found or self.hidden & names or len(log) < len(self.log))
+        for held, name in found:
+            del held[name]
+        self.hidden -= names
+        self.log = log
+        return is_known
 
     def drop_before(self, first: int) -> None:
         """Drop the periods of a calendar board that start before a time."""
@@ -130,11 +150,7 @@ def tag_of(board: Board, reached: Reached) -> bytes:
 
 
 def _turned(tags: str, reached: Reached) -> Reached:
-    """Turn a time, an offset and a number into those of a tag, or back.
-
-    If tags fall, subtract each number from its maximum, so that a later event has a lower tag. Otherwise, the numbers
-    stay as they are.
-    """
+    """Turn a time, an offset and a number into those of a tag, or back: if tags fall, a later event has a lower tag."""
     if tags != "falling":
         return reached
     return _LAST[0] - reached[0], _LAST[1] - reached[1], _LAST[2] - reached[2]
@@ -163,11 +179,7 @@ def pack(contents: Snapshot) -> bytes:
 
 
 def unpack(data: bytes) -> Snapshot:
-    """Decode contents.
-
-    Raises:
-        SetupError: the data is damaged.
-    """
+    """Decode contents."""
     try:
         return _DECODER.decode(data)
     except msgspec.DecodeError as error:

@@ -1,1 +1,1 @@
-"""One board in the store: the classes that write, read, rotate, moderate and audit it."""
+"""One board in the store: the classes that write, read, rotate, and moderate it."""

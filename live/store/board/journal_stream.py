@@ -9,9 +9,9 @@ import msgspec
 
 from live.domain.board import Shape
 from live.errors import StoreUnavailableError
-from live.store.board.keys import Keys, SystemKeys
+from live.store.board.keys import Keys
 from live.store.board.reign import unchecked
-from live.store.board.requests import AdoptRequest, SlotRef, TrimRequest
+from live.store.board.requests import AdoptRequest, TrimRequest
 from live.store.connection.client import Store, required
 from live.store.connection.pipelined import Word, as_unavailable
 from live.store.connection.scripts import Script
@@ -32,27 +32,21 @@ class Entry(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """The state of a journal in the store.
+    """The state of a journal in the store."""
 
-    Attributes:
-        ended: whether the board has another epoch by now, or is deleted.
-        entries: the number of entries.
-        waiting: the bytes that are not in SQL yet; 0 if the board has another epoch.
-        link: the id, time, writer and sequence of the last entry; empty if the board has another epoch or no journal.
-    """
-
-    ended: bool
+    ended: bool  # whether the board has another epoch by now, or is deleted
     entries: int
-    waiting: int
-    link: str
+    waiting: int  # the bytes that are not in SQL yet; 0 if the board has another epoch
+    link: str  # the id, time, writer and sequence of the last entry; empty if the board has another epoch or no journal
 
 
 @asynccontextmanager
 async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
     """List a journal before the `with` block begins it, and tell the drainer after the block."""
-    await client.write(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
+    journals, name = client.system.journals, f"{keys.board} {epoch}"
+    await client.write(journals, "SADD", journals, name)
     yield
-    await client.call(keys.journals, "SPUBLISH", keys.journals, f"{keys.board} {epoch}")
+    await client.call(journals, "SPUBLISH", journals, name)
 
 
 async def begin_journal(
@@ -60,9 +54,9 @@ async def begin_journal(
 ) -> str:
     """Begin the journal of a board that has data: its next entry has everything that the board holds.
 
-    If the journal has begun, it begins again only with `again`, and only if the last entry in the stream does not have
-    the whole contents already. Return the id of the entry with the whole contents. Return an empty
-    string if the journal need not begin, or if the board has another epoch.
+    A journal that has begun begins again only with `again`, and only if its last entry does not have the whole contents
+    already. Return the id of the entry, or an empty string if the journal need not begin or the board has another
+    epoch.
     """
     async with announced(client, keys, epoch):
         buckets: list[int] = []
@@ -70,7 +64,7 @@ async def begin_journal(
         while True:  # repeat until the board has the same slots and buckets as the request
             # Read the state before the walk, so that the script refuses buckets that changed during the walk.
             newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
-            starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+            starts = [start.decode() for start in await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)]
             if newest is not None:
                 now, step = int(newest), int(span or 0)
                 if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
@@ -80,17 +74,12 @@ async def begin_journal(
                     buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
                 walked = now, step
             tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
-            names, parts = [keys.meta, keys.slots, keys.log, keys.entrants, keys.hidden], []
-            names.append(keys.journal(epoch))
-            for start in starts:
-                table = keys.table(int(start) if tables else None)
-                parts.append(SlotRef(start.decode(), table.suffix, len(names) + 1))
-                names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
-            if not starts and not tables:  # the only ranking, on a board without slots
-                names += [keys.table().reached, keys.table().metadata, keys.table().votes]
-            names += [keys.seen(bucket) for bucket in buckets]
+            names = [keys.meta, keys.slots, keys.log, keys.entrants, keys.hidden, keys.journal(epoch)]
+            names += [*keys.of_slots(starts, tables=tables), *map(keys.seen, buckets)]
             bucket = None if newest is None else int(newest)
-            request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables, again=again)
+            request = AdoptRequest(
+                epoch=epoch, starts=starts, tables=tables, buckets=buckets, bucket=bucket, again=again
+            )
             reply = await adopt(client, names, request)
             if reply[0] == b"reign":
                 raise unchecked(keys.board)
@@ -98,38 +87,35 @@ async def begin_journal(
                 return reply[1].decode() if reply[0] == b"ok" else ""
 
 
-async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
+async def journals(client: Store) -> list[tuple[str, str]]:
     """Return the board and the epoch of every listed journal."""
-    key = SystemKeys(prefix).journals
+    key = client.system.journals
     found = await client.call(key, "SMEMBERS", key)
     return [(board, epoch) for board, _, epoch in (member.decode().partition(" ") for member in found)]
 
 
 async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
     """Remove a journal from the list, and delete its stream."""
-    stream = keys.journal(epoch)
+    stream, journals = keys.journal(epoch), client.system.journals
     await client.call(stream, "UNLINK", stream)
-    await client.call(keys.journals, "SREM", keys.journals, f"{keys.board} {epoch}")
+    await client.call(journals, "SREM", journals, f"{keys.board} {epoch}")
 
 
 async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
     """End the journal of a board: later events are in no journal."""
     if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
-        await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent", "resending")
+        await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent")
     await forget_journal(client, keys, epoch)
 
 
 async def read_entries(
     client: Store, wanted: Sequence[tuple[Keys, str, str]], patience: float | None = None
 ) -> list[list[Entry] | StoreUnavailableError]:
-    """Return the oldest entries of each journal after an id, with one round trip.
+    """Return the oldest entries of each journal after an id, with one round trip, or an error for a journal that fails.
 
-    A journal that fails has an error instead.
-
-    Replicas hold these entries, so that SQL never has entries that the store lacks after a failover.
-
-    Each item of `wanted` stands for a journal: the store keys of its board, its epoch, and the id. If one of several
-    servers takes longer than `patience` seconds, an error is in place of the entries of its boards.
+    Replicas hold these entries, so that SQL never has entries that the store lacks after a failover. Each item of
+    `wanted` is the store keys of a board, its epoch, and the id. If one of several servers takes longer than `patience`
+    seconds, the journals of its boards fail.
     """
     groups: dict[object, list[int]] = {}
     for index, (keys, _, _) in enumerate(wanted):
@@ -158,26 +144,18 @@ async def read_entries(
 
 
 async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
-    """Delete the entries up to `last`, which SQL has. `drained` is the number of bytes in SQL.
-
-    If the board went back to an earlier offset, delete nothing.
-    """
+    """Delete the entries up to `last`, which SQL has, unless the board went back. `drained` is the bytes in SQL."""
     offset, _, sequence = last.partition("-")
     least = f"{offset}-{int(sequence) + 1}"
     request = TrimRequest(epoch=epoch, offset=int(offset), least=least, drained=drained)
     await TRIM(client, [keys.meta, keys.journal(epoch)], request)
 
 
-async def read_streams(
-    client: Store, prefix: str, names: Sequence[tuple[str, str]]
-) -> list[StreamState | StoreUnavailableError]:
-    """Read the state of each journal in one round trip. A journal that fails has an error instead.
-
-    `names` has the board and the epoch of each journal.
-    """
+async def read_streams(client: Store, names: Sequence[tuple[str, str]]) -> list[StreamState | StoreUnavailableError]:
+    """Read the state of each journal, or its error, in one round trip. `names` has the board and the epoch of each."""
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for board, epoch in names:
-        keys = Keys(prefix, board)
+        keys = client.keys_of(board)
         stream = keys.journal(epoch)
         commands += [
             (keys.meta, ("HMGET", keys.meta, "epoch", "journal", "drained")),
@@ -201,24 +179,24 @@ async def read_streams(
     return streams
 
 
-async def claim_sink(client: Store, prefix: str, database: str) -> str:
+async def claim_sink(client: Store, database: str) -> str:
     """Record the database into which a store's journals go, unless one is recorded. Return the recorded id."""
-    key = SystemKeys(prefix).sink
+    key = client.system.sink
     commands: list[tuple[str, tuple[Word, ...]]] = [(key, ("SETNX", key, database)), (key, ("GET", key))]
     _, holder = required(await client.outcomes(commands, replicated=True))
     return (holder or b"").decode()
 
 
-async def sink_of(client: Store, prefix: str) -> str:
+async def sink_of(client: Store) -> str:
     """Return the id of the database into which the journals of a store go; empty if none is recorded."""
-    key = SystemKeys(prefix).sink
+    key = client.system.sink
     held = await client.call(key, "GET", key)
     return (held or b"").decode()
 
 
-async def release_sink(client: Store, prefix: str) -> None:
+async def release_sink(client: Store) -> None:
     """Let another database take the journals of a store, and make each journal begin again."""
-    names = SystemKeys(prefix)
+    names = client.system
     await client.write(names.sink, "DEL", names.sink)
-    for board, epoch in await journals(client, prefix):
-        await begin_journal(client, Keys(prefix, board), epoch, again=True)
+    for board, epoch in await journals(client):
+        await begin_journal(client, client.keys_of(board), epoch, again=True)

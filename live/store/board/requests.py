@@ -1,488 +1,395 @@
-"""The requests of a board's scripts: each script receives one struct, packed as MessagePack, as its first argument.
+"""The scripts of a board and their requests. A script gets one struct, packed as MessagePack, as its first argument.
 
 A field with its default value is left out, and the script finds `nil`. Times are in milliseconds and the starts of
-slots in seconds since 1970.
+slots in seconds since 1970. `clock` is the board's clock, as the plan assumes.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-from live.domain.board import Board
+from live.domain.board import Board, Rules
 from live.domain.packing import Digit
-from live.store.connection.scripts import Text
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The rules of a board's rankings.
-
-    Attributes:
-        operation: how an amount changes a value: `incr`, `set`, `max` or `min`.
-        order: how the ranking is read, and so which records are last: `forward`, `backward` or `turned`.
-        ties: whether the tags of names grow (`rising`) or shrink (`falling`) with time; None if names have no tags.
-        dense: whether to keep the set of all scores.
-        summed: whether to keep the total of all scores.
-        cap: the most records that a ranking keeps.
-        per_key: the most votes of an actor for one member.
-        per_actor: the most votes of an actor.
-        registered: whether only registered members can receive votes.
-        zeros: whether a sum of zero is a score.
-    """
-
-    operation: str
-    order: str
-    ties: str | None = None
-    dense: bool = False
-    summed: bool = False
-    cap: int | None = None
-    per_key: int | None = None
-    per_actor: int | None = None
-    registered: bool = False
-    zeros: bool = False
-
-
-def rules_of(board: Board) -> Rules:
-    """Return the rules of a board."""
-    votes = board.votes
-    return Rules(
-        operation=board.operation,
-        order=board.reading,
-        ties=None if board.tags == "key" else board.tags,
-        dense=board.ranks == "dense",
-        summed=board.score is None,
-        cap=board.cap,
-        per_key=None if votes is None else votes.per_key,
-        per_actor=None if votes is None else votes.per_actor,
-        registered=votes is not None and votes.registered,
-        zeros=board.zeros,
-    )
+from live.store.connection.scripts import Script, Text
 
 
 class PlannedClock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of the board's clock, as the caller believes.
+    """The state of the board's clock, as the caller believes."""
 
-    Attributes:
-        by_event: whether the clock shows the time of the newest event.
-        current: the newest slot; None if there is none yet.
-        till: when the slot ends; None when time alone does not end it.
-    """
-
-    by_event: bool = False
-    current: int | None = None
-    till: int | None = None
-
-
-class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The identities of a batch.
-
-    Attributes:
-        all: the identities, 16 bytes each and distinct.
-        counted: the first `counted` identities belong to events that the plan counts. The rest belong only to refused
-            events.
-        bucket: the start of the newest bucket of identities.
-        newest: the number in `KEYS` of the store key of this bucket.
-        oldest: the number of the last store key to search. The store key after it is deleted when a new bucket begins.
-        kept: for how many seconds after its start the newest bucket is kept.
-    """
-
-    all: msgspec.Raw
-    counted: int = 0
-    bucket: int
-    newest: int
-    oldest: int
-    kept: int
-
-
-class BatchVotes(msgspec.Struct, omit_defaults=True):
-    """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts.
-
-    For the journal, `members` has the index of its member in the group, and `producers` that of its producer in a batch
-    of several. `replaced` has the numbers of votes that are taken back only together with the vote after them.
-    """
-
-    actors: list[Text]
-    pairs: list[Text]
-    changes: list[int]
-    members: list[int] = []
-    producers: list[int] = []
-    replaced: list[int] = []
-
-
-class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a batch does to one slot.
-
-    Attributes:
-        start: the start of the slot.
-        suffix: the end of the names of the fields that hold the total of its ranking.
-        keys: the number in `KEYS` of the first of its store keys.
-        members: distinct members.
-        amounts: the amount of each member.
-        orders: where ties go by time, for each member the number of the event with which it reached its amount: 0 if
-            there is none, negative if the member may have had another score in between.
-        times: the time (ms) of each of these events; False for the time of arrival. Empty if all are False.
-        arrivals: members that also have an event without a time: the index (from 1) of the member and the number of
-            the event, in turn. Only the script knows which of the two counts.
-        metadata: for each member its metadata (JSON), empty to delete it.
-        votes: the votes in a contest.
-        parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
-            A part has the number of its producer, and a list of member indexes and amounts, in turn. It is for the
-            journal.
-        drops: the indexes (from 1) of the members that leave the slot; where amounts add up, only if they are zero.
-        moments: on a board with an event clock, each event in turn: its time (ms), its number in the batch, the index
-            of its member, and its amount. They are for the journal, which divides the batch at any time.
-    """
-
-    start: int
-    suffix: str
-    keys: int
-    members: list[str]
-    amounts: list[int]
-    orders: list[int] = []
-    times: list[int | Literal[False]] = []
-    arrivals: list[int] = []
-    metadata: list[Text] = []
-    votes: BatchVotes | None = None
-    parts: list[tuple[int, list[int]]] = []
-    drops: list[int] = []
-    moments: list[int] = []
-
-
-class LogEvents(msgspec.Struct, omit_defaults=True):
-    """Events for the log of a sliding window. A time of False means now. `producers` are as in `BatchVotes`."""
-
-    times: list[int | Literal[False]]
-    amounts: list[int]
-    members: list[str]
-    producers: list[int] = []
+    by_event: bool = False  # whether the clock shows the time of the newest event
+    current: int | None = None  # the newest slot; None if there is none yet
+    till: int | None = None  # when the slot ends; None when time alone does not end it
 
 
 class HeldAmounts(msgspec.Struct):
-    """What members held in each slot of the board when the caller read it.
-
-    `values` has for each member a text for each slot, empty for none. `keys` is the first slot's number in `KEYS`.
-    """
+    """What members held in each slot of the board when the caller read it."""
 
     starts: list[str]
     members: list[str]
-    values: list[list[str]]
-    keys: int
+    values: list[list[str]]  # for each member a text for each slot, empty for none
 
 
-class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Count a batch.
+class BoardRequest(msgspec.Struct, omit_defaults=True):
+    """A request about the board with an epoch."""
 
-    Attributes:
-        epoch: the epoch that the caller knows.
-        writer: the id of the `BoardWriter` that sends the batch.
-        sequence: the number of the batch among those of this writer; a retry has the same number.
-        channel: the channel on which the change is announced.
-        clock: the board's clock, as the plan assumes.
-        rules: the rules of the board.
-        span: seconds that a bucket of identities covers.
-        reached: the newest slot after the batch.
-        latest: the newest event time in the batch; None if no event has a time.
-        future: milliseconds that `latest` may be ahead of the store's clock.
-        most: the largest absolute value that a member may have in a slot.
-        most_slots: how many slots the board may have, so that no score leaves its range; None if it has a single slot.
-        most_members: how many members a slot and a ranking may have.
-        identities: the identities of the batch; None when no event has one.
-        groups: what the batch adds to each slot; empty when the plan refuses every event.
-        backlog: how many bytes of the journal may wait to be moved to SQL; None means no limit.
-        events: the events for the log of a sliding window.
-        producers: the ids of the producers that sent the batch, for the journal; empty if they are not known.
-        held: what the members of a correction or a merge must still hold, so that no concurrent change gets lost.
-        reason: why an administrator corrects or merges scores, for the journal.
-        beaten: whether the reply has the values that the best amounts of the batch had to beat.
-        digits: where fields add up, the digits of a score; see `live.domain.packing.Digit`.
-    """
+    epoch: str  # that the caller knows
 
-    epoch: str
-    writer: str
-    sequence: int
-    channel: str
+
+class RuledRequest(BoardRequest, kw_only=True):
+    """A request whose caller relies on the rules of the board."""
+
+    # The edition with which the rules last changed when the caller opened the board; None if they never changed.
+    ruled: str | None = None
+
+
+class AddRequest(RuledRequest, kw_only=True):
+    """Count a batch, if it fits the board."""
+
+    writer: str  # the id of the `BoardWriter` that sends the batch
+    sequence: int  # the number of the batch among those of this writer; a retry has the same number
     clock: PlannedClock
-    rules: Rules
-    span: int
-    reached: int | None
-    latest: int | None = None
-    future: int
-    most: int
+    batch: msgspec.Raw  # a packed `live.store.board.batch.Batch`, which becomes the entry of the journal as it is
+    future: int  # milliseconds that the newest event time may be ahead of the store's clock
+    most: int  # the largest absolute value that a member may have in a slot
+    # How many slots the board may have, so that no score leaves its range; None if it has a single slot.
     most_slots: int | None = None
-    most_members: int
-    identities: BatchIdentities | None = None
-    groups: list[SlotDelta] = []
-    backlog: int | None = None
-    events: LogEvents | None = None
-    producers: list[str] = []
+    most_members: int  # how many members a slot and a ranking may have
+    # The identities that only events have which the plan refuses. If the store knows one of them, its event was counted
+    # before.
+    refused: msgspec.Raw | None = None
+    backlog: int | None = None  # how many bytes of the journal may wait to be moved to SQL; None means no limit
+    # What the members of a correction or a merge must still hold, so that no concurrent change gets lost.
     held: HeldAmounts | None = None
-    reason: str = ""
-    beaten: bool = False
-    digits: tuple[Digit, ...] = ()
+    beaten: bool = False  # whether the reply has the values that the best amounts of the batch had to beat
+    digits: tuple[Digit, ...] = ()  # where fields add up, the digits of a score; see `live.domain.packing.Digit`
 
 
 class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Open a board.
+    """Open a board."""
 
-    Attributes:
-        idle: seconds after which the board forgets a writer that sends nothing.
-        span: seconds that a bucket of identities covers, if the board has no such length yet.
-        born: the epoch that the board is known to have; None if it is not known, or if the board may be new.
-        journal: whether the board is to have a journal.
-    """
-
-    idle: int
-    span: int
+    idle: int  # seconds after which the board forgets a writer that sends nothing
+    span: int  # seconds that a bucket of identities covers, if the board has no such length yet
+    # The epoch that the board is known to have; None if it is not known, or if the board may be new.
     born: str | None = None
-    journal: bool = False
+    journal: bool = False  # whether the board is to have a journal
 
 
-class TouchRequest(msgspec.Struct):
+class TouchRequest(BoardRequest):
     """Record that somebody uses the board with this epoch."""
 
-    epoch: str
 
-
-class ConfirmRequest(msgspec.Struct):
+class ConfirmRequest(BoardRequest):
     """Record that a board was checked at an offset. With an empty `offset`, only tell whether the board is checked."""
 
-    epoch: str
-    channel: str
     offset: str
 
 
-class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Move on to the newest period, or drop the oldest one.
+class RotatePeriodRequest(RuledRequest, kw_only=True):
+    """Move on to the newest period, or drop the oldest one."""
 
-    Attributes:
-        epoch: the epoch that the caller knows.
-        channel: the channel on which the change is announced.
-        clock: the board's clock.
-        kept: the start of the oldest slot in the window.
-        start: the slot whose store keys are sent; None when the caller does not know the oldest slot.
-    """
-
-    epoch: str
-    channel: str
     clock: PlannedClock
-    kept: int
-    start: int | None = None
+    kept: int  # the start of the oldest slot in the window
+    start: int | None = None  # the slot whose store keys are sent; None when the caller does not know the oldest slot
 
 
 class RotateRequest(RotatePeriodRequest, kw_only=True, omit_defaults=True):
-    """Subtract a piece of the oldest slot, about `count` fields, by the rules of the board.
-
-    `cursor` is what the last step on this slot returned, or `0`. A wrong cursor costs time and does no harm. If a sum
-    of zero is a score, `starts` are the starts of all slots.
-    """
+    """Subtract a piece of the oldest slot, by the rules of the board."""
 
     rules: Rules
-    cursor: str
-    count: int
-    starts: list[str] = []
+    cursor: str  # what the last step on this slot returned, or `0`. A wrong cursor costs time and does no harm
+    count: int  # about how many fields to subtract
+    starts: list[str] = []  # if a sum of zero is a score: the starts of all slots
 
 
-class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Subtract at most `count` events that have left a sliding window of `window` milliseconds.
+class ExpireEventsRequest(RuledRequest, kw_only=True):
+    """Subtract events that have left a sliding window. `digits` is as in `AddRequest`."""
 
-    `start` is the start of the slot that holds the sums. `digits` is as in `AddRequest`. The other fields are as in
-    `RotateRequest`.
-    """
-
-    epoch: str
-    channel: str
     by_event: bool = False
-    window: int
-    count: int
+    window: int  # milliseconds
+    count: int  # the most events to subtract
     rules: Rules
-    start: int
+    start: int  # the start of the slot that holds the sums
     digits: tuple[Digit, ...] = ()
 
 
-class EnterRequest(msgspec.Struct):
+class EnterRequest(BoardRequest):
     """Register a member with metadata (JSON), or replace its metadata; at most `most` members may be registered."""
 
-    epoch: str
-    channel: str
     member: str
     metadata: Text
     most: int
 
 
-class WithdrawRequest(msgspec.Struct, omit_defaults=True):
+class WithdrawRequest(RuledRequest):
     """Withdraw a member that has no votes; `tagged` means that the names of records begin with a tag."""
 
-    epoch: str
-    channel: str
     member: str
     tagged: bool = False
 
 
-class SlotRef(msgspec.Struct):
-    """A slot: its start, the suffix of its ranking, and the number of its first store key in `KEYS`."""
+class HideRequest(RuledRequest, kw_only=True):
+    """Hide or show a member."""
 
-    start: str
-    suffix: str
-    keys: int
-
-
-class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Hide or show a member. `slots` are all slots of the board, in the order of their starts."""
-
-    epoch: str
-    channel: str
     member: str
     hide: bool = False
     rules: Rules
-    slots: list[SlotRef] = []
+    starts: list[str] = []  # the starts of all slots of the board, in their order
+    tables: bool = False  # whether each slot has a ranking of its own
 
 
-class CreateRequest(msgspec.Struct, omit_defaults=True):
-    """Create a board.
+class Continued(msgspec.Struct):
+    """What a created board continues, whose contents are already written under its store keys."""
 
-    Attributes:
-        epoch: the epoch of the new board.
-        shape: the settings on which the meaning of the stored data depends.
-        secret: random bytes, the key of the digests of voters.
-        made: whether the board is created at run time, and so can expire.
-        journal: whether the board has a journal.
-    """
-
-    epoch: str
-    shape: str
-    secret: Text
-    made: bool = False
-    journal: bool = False
+    offset: str  # the offset from which the board goes on
+    fields: list[str]  # more fields of its state, each before its value
+    parent: str  # the epoch that the board continues
+    link: str  # the last entry in the journal of that epoch
 
 
-class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+class CreateRequest(BoardRequest):
+    """Create a board."""
+
+    shape: str  # the settings on which the meaning of the stored data depends
+    secret: Text  # random bytes, the key of the digests of voters
+    journal: bool = False  # whether the board has a journal
+    past: Continued | None = None  # what the board continues; None if it is empty
+
+
+class UpdateRequest(BoardRequest, kw_only=True):
     """Apply a revision of a board's definition. If the board has this revision or a newer one, nothing changes."""
 
-    epoch: str
-    channel: str
     revision: int
     frozen: bool = False
 
 
-class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
-    """Delete store keys of the board that has this epoch, about `elements` of their elements.
+class DeleteKeysRequest(BoardRequest):
+    """Delete store keys of the board that has this epoch."""
 
-    `starts` are the starts of the slots to delete as a whole. `count` is the most starts from the
-    list of slots to return. `cursor` is from the reply to the step before.
-    """
-
-    epoch: str
-    count: int
-    elements: int
-    starts: list[str] = []
-    cursor: str = "0"
+    count: int  # the most starts from the list of slots to return
+    elements: int  # about how many elements of the store keys to delete
+    starts: list[str] = []  # the starts of the slots to delete as a whole
+    cursor: str = "0"  # from the reply to the step before
 
 
 class DiscardRequest(msgspec.Struct):
-    """Delete about `count` elements of the dropped period that begins at `start`.
+    """Delete about `count` elements of a store key. `cursor` is from the reply to the step before."""
 
-    `cursor` is from the reply to the step before.
-    """
-
-    start: int
     count: int
     cursor: str
 
 
-class ExpireBoardRequest(msgspec.Struct):
+class ExpireBoardRequest(BoardRequest):
     """Expire a board that nobody has used for `idle` milliseconds."""
 
-    epoch: str
     idle: int
 
 
-class RenewRequest(msgspec.Struct):
-    """Give a board a new epoch.
-
-    Attributes:
-        epoch: the new epoch.
-        channel: the channel on which the change is announced.
-    """
-
-    epoch: str
-    channel: str
+class RenewRequest(BoardRequest):
+    """Give a board a new epoch."""
 
 
-class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Begin the journal of a board that has data.
+class AdoptRequest(BoardRequest, kw_only=True):
+    """Begin the journal of a board that has data. `starts` and `tables` are as in `HideRequest`."""
 
-    `slots` are all slots of the board, in the order of their starts. `buckets` are the starts of the buckets of
-    identities, whose store keys are the last ones, and `bucket` is the newest bucket that the board ever had.
-    `tables` means that each slot has a ranking of its own. `again` means to begin the journal even if it has begun.
-    """
-
-    epoch: str
-    slots: list[SlotRef] = []
-    buckets: list[int] = []
-    bucket: int | None = None
+    starts: list[str] = []
+    buckets: list[int] = []  # the starts of the buckets of identities, whose store keys are the last ones
+    bucket: int | None = None  # the newest bucket that the board ever had
     tables: bool = False
-    again: bool = False
+    again: bool = False  # begin the journal even if it has begun
 
 
-class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Delete digests, and append an entry that says so to the journal.
+class EraseRequest(BoardRequest, kw_only=True):
+    """Delete digests, and append an entry that says so to the journal. `starts` is as in `HideRequest`."""
 
-    `slots` are the starts of all slots. Of the store keys after the journal, the first `rankings` hold votes.
-    """
-
-    epoch: str
-    channel: str
-    slots: list[str] = []
-    rankings: int
+    starts: list[str] = []
+    rankings: int  # of the store keys after the journal, the first so many hold votes
     digests: list[msgspec.Raw] = []
     entry: msgspec.Raw
 
 
-class ForgetRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Delete a member, and append an entry that says so to the journal.
+class ForgetRequest(BoardRequest, kw_only=True):
+    """Delete a member, and append an entry that says so to the journal. `starts`, `tables`: as in `HideRequest`."""
 
-    `slots` are all slots of the board, in the order of their starts. `votes` are digests of votes for the member.
-    """
-
-    epoch: str
-    channel: str
     member: str
     rules: Rules
-    slots: list[SlotRef] = []
-    votes: list[Text] = []
+    starts: list[str] = []
+    tables: bool = False
+    votes: list[Text] = []  # digests of votes for the member
+    last: str = ""  # the link of the journal's last entry; empty if any will do
     entry: msgspec.Raw
 
 
-class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Make a restored board visible. Its data is already written under the board's store keys.
+class PauseRequest(BoardRequest, kw_only=True):
+    """Begin round `number` of the swap with a `token`."""
 
-    Attributes:
-        epoch: the new epoch of the board.
-        shape: the settings on which the meaning of the stored data depends.
-        offset: the offset from which the board continues.
-        secret: random bytes, the key of the digests of voters.
-        fields: more fields of the board's state, each before its value.
-        made: whether the board was created at run time.
-        parent: the epoch that the board continues.
-        link: the last entry in the journal of that epoch.
+    token: str
+    number: int
+    ms: int | None = None  # for how many milliseconds the board is paused; None ends the pause
+    begins: bool = False  # whether the swap begins
+    ends: bool = False  # whether the swap ends
+
+
+class LoadRequest(msgspec.Struct):
+    """Run HSET, HDEL, ZADD, ZREM, SADD or EXPIREAT with some words on a store key, if the board's state names a swap.
+
+    `swap` is the token of the swap, a space, and the number of its round, or the token in a `FenceRequest`.
     """
 
-    epoch: str
-    shape: str
-    offset: str
-    secret: Text
-    fields: list[str]
-    made: bool = False
-    parent: str
+    swap: str
+    command: str
+    words: list[Text | int]
+
+
+class SwapRequest(BoardRequest, kw_only=True):
+    """Make what is beside a board its contents."""
+
+    swap: str  # as in `LoadRequest`
+    link: str  # the last entry of the journal that the new contents have
+    starts: list[str] = []  # the starts of all slots of the board
+    sizes: list[int]  # for each store key beside the board, the number of its elements
+    # For each ranking, the suffix of the names of the fields that hold its total, and the two fields.
+    totals: list[str | int]
+    oldest: int | None = None  # the start of the oldest slot in the new contents; None if the board has no slot yet
+    left: int | None = None  # the new contents have no events of a sliding window up to this time
+    waits: bool = False  # whether what the new contents lack has to leave the window of the board first
+    # What the entry of the journal says about events that were taken back. The script does not unpack it.
+    taken: Text | None = None
+    ruled: msgspec.Raw | None = None  # what it says about new rules, as MessagePack; None if the rules stay
+    shape: str | None = None  # the shape of the board by new rules
+    newest: str = ""  # the start of the newest slot by new rules, as a text; empty if there is none
+
+
+class FenceRequest(BoardRequest):
+    """Fence a board whose journal in the store ends with `link`. `swap` is a token of the caller."""
+
     link: str
+    swap: str
 
 
-class TrimRequest(msgspec.Struct, kw_only=True):
-    """Record that everything up to an offset is in SQL, and delete those entries.
+class MendRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """End the fence of a board that holds what the journal says."""
 
-    `least` is the id of the first entry to keep, and `drained` is the number of bytes in SQL.
-    """
+    epoch: str = ""
+    swap: str = ""  # as in `FenceRequest`
+    clock: int  # the time of the journal's last entry, in microseconds
+    offset: int  # the board continues beyond this offset
+    fields: list[str]  # fields of the board's state, each before its value
+    gained: int = 0  # the sum of the amounts that were written
+    swapped: bool = False  # whether a swap has replaced the contents since the marks in `baseline` were made
+
+
+class TrimRequest(BoardRequest, kw_only=True):
+    """Record that everything up to an offset is in SQL, and delete those entries."""
+
+    offset: int
+    least: str  # the id of the first entry to keep
+    drained: int  # bytes in SQL
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a ranking is read."""
+
+    order: str  # `forward`, `backward` or `turned`
+    ranks: str  # `ordinal`, `dense` or `competition`
+    tagged: bool = False  # whether names begin with a tag
+    described: bool = False  # whether members may have metadata
+    suffix: str  # the end of the names of the fields that hold the total of the ranking
+    clock: PlannedClock | None = None  # the board's clock; None when the result does not depend on it
+
+
+def view_of(board: Board, suffix: str, clock: PlannedClock | None) -> View:
+    """Return how a ranking of a board is read."""
+    return View(
+        order=board.reading,
+        ranks=board.ranks,
+        tagged=board.tags != "key",
+        described=board.described,
+        suffix=suffix,
+        clock=clock,
+    )
+
+
+class RankingRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Read a ranking."""
+
+    view: View
+    ruled: str | None = None
+
+
+class ReadRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Read consecutive records."""
+
+    mode: Literal["rank", "after", "before", "around", "score"]
+    # `rank`: the number of records to skip; `after`, `before`, `score`: a score; `around`: the number of neighbours on
+    # each side.
+    number: int
+    # `after`, `before`: the name of the record after or before which to read, which need not exist any more; `around`:
+    # a member.
+    name: Text
+    limit: int  # the most records to read; `around` does not use it
+    # The position at which the caller has read these records before. If the board is still at that position, the reply
+    # has no records.
+    epoch: str | None = None
+    offset: int | None = None
+
+
+class LookupRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Look up members, each with a number of neighbours on each side."""
+
+    members: list[str]
+    neighbours: list[int]
+
+
+class ContestantsRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Read a piece of the contestants."""
+
+    cursor: str  # what the last piece returned, or `0`
+    count: int  # about how many contestants to look at
+    voted: bool = False  # whether to return contestants that have votes, too
+
+
+class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Take a mark of the ranking if one is due, and find the baseline."""
 
     epoch: str
-    offset: int
-    least: str
-    drained: int
+    limit: int  # how many records to read
+    most: int  # the most members of a mark
+    # When the day or week began whose start is the baseline; None if the baseline is an hour old.
+    begun: int | None = None
+    ends: int | None = None  # when this day or week ends
+    # A mark of this process, to which the next digests are added; None to look whether a mark is due.
+    mark: str | None = None
+
+
+class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Read what members hold in slots. By `clock` and `ruled`, the caller chose the slots."""
+
+    clock: PlannedClock
+    ruled: str | None = None
+    members: list[str]
+    sizes: list[int]  # the number of slots in each group. The values in the slots of a group are added up
+
+
+class Scripts(msgspec.Struct, frozen=True):
+    """The scripts of a board. Tests replace some of them with wrong ones, to prove that the tests notice."""
+
+    add: Script[AddRequest] = Script("add", AddRequest)
+    open: Script[OpenRequest] = Script("open", OpenRequest, waits=False)
+    create: Script[CreateRequest] = Script("create", CreateRequest)
+    read: Script[ReadRequest] = Script("read", ReadRequest)
+    places: Script[LookupRequest] = Script("places", LookupRequest)
+    contestants: Script[ContestantsRequest] = Script("contestants", ContestantsRequest)
+    slots: Script[SlotsRequest] = Script("slots", SlotsRequest)
+    baseline: Script[BaselineRequest] = Script("baseline", BaselineRequest, waits=False)
+    rotate: Script[RotateRequest] = Script("rotate", RotateRequest, waits=False)
+    expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest, waits=False)
+    discard: Script[DiscardRequest] = Script("discard", DiscardRequest, waits=False)
+    rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest, waits=False)
+    enter: Script[EnterRequest] = Script("enter", EnterRequest)
+    withdraw: Script[WithdrawRequest] = Script("withdraw", WithdrawRequest)
+    hide: Script[HideRequest] = Script("hide", HideRequest)
+    adopt: Script[AdoptRequest] = Script("adopt", AdoptRequest)
+    touch: Script[TouchRequest] = Script("touch", TouchRequest, waits=False)
+
+
+SCRIPTS: Final = Scripts()

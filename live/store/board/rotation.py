@@ -19,7 +19,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
 import structlog
+from prometheus_client import Gauge
 
 from live.domain.window import EVER, Forever, Sliding
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
@@ -56,7 +58,6 @@ class Timetable(Generic[_T]):
         self._sleeps_until = -math.inf
 
     def __contains__(self, item: _T) -> bool:
-        """Return whether an item is in the timetable, and not taken."""
         return item in self._times
 
     def set(self, item: _T, at: float) -> None:
@@ -109,22 +110,20 @@ class BoardRotator:
     def __init__(self, state: BoardState) -> None:
         self.state = state
         self._leaving = ("", "0")  # the slot that is being subtracted, and the cursor for the next step
-        self._discarded = "0"  # the cursor for the next step of deleting a dropped period
+        self._discarding = ("", "0")  # the store key that is being deleted, and the cursor for the next step
         self._starts: list[str] = []  # the starts of all slots, as last read, if a sum of zero is a score
 
     async def rotate(self) -> float | None:
-        """Do one bounded step of rotation.
+        """Do one bounded step. Return None if more may be due now, else the seconds until the board can be due.
 
-        Returns:
-            None if more may be due now. Otherwise the seconds until the board can be due, or infinity if only an event
-            can make it due.
+        They are infinite if only an event can make it due.
         """
         state = self.state
         await state.open_to_write()
         window = state.board.window
-        if isinstance(window, Forever):
-            return float("inf")
         for _ in range(MOST_REPLANS):
+            if isinstance(window, Forever):
+                return None if await self._discard() else float("inf")
             reply = await (self._expire_events(window) if isinstance(window, Sliding) else self._drain())
             match reply:
                 case [b"moved", _, cursor]:
@@ -132,11 +131,8 @@ class BoardRotator:
                     return None
                 case [b"moved", *_]:
                     return None
-                case [b"dropped", start]:
-                    keys, old = state.keys, int(start)
-                    request = DiscardRequest(old, ELEMENTS_A_STEP, self._discarded)
-                    left = await state.run(state.scripts.discard, [keys.dropped, *keys.of_dropped(old)], request)
-                    self._discarded = left[1].decode() if left[0] == b"left" else "0"
+                case [b"dropped", old]:
+                    await self._discard(old.decode())
                     return None
                 case [b"slot", oldest]:
                     self._leaving = (oldest.decode(), "0")
@@ -145,15 +141,28 @@ class BoardRotator:
                     self._starts = [start.decode() for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
                 case [b"idle", wait]:
                     self._leaving = ("", "0")
-                    return float("inf") if int(wait) < 0 else int(wait) / 1000
-                case [b"replan", newest, now, latest]:
-                    state.update_clock(newest, now, latest)
+                    pause = float("inf") if int(wait) < 0 else int(wait) / 1000
+                    return None if await self._discard() else pause
+                case [b"replan", *_]:
+                    pass
+                case [b"ruled"]:
+                    self._leaving, self._starts, window = ("", "0"), [], state.board.window
                 case _:
                     raise AssertionError(f"the store answered {reply!r}")
         raise state.moved_too_often()
 
+    async def _discard(self, name: str = "") -> bool:
+        """Delete a piece of a store key that holds nothing of the board any more. Return False if there is none."""
+        state, dropped, (current, cursor) = self.state, self.state.keys.dropped, self._discarding
+        name = name or current or (await state.call("SRANDMEMBER", dropped) or b"").decode()
+        if not name:
+            return False
+        request = DiscardRequest(ELEMENTS_A_STEP, cursor if name == current else "0")
+        reply = await state.run(state.scripts.discard, [dropped, name], request)
+        self._discarding = (name, reply[1].decode()) if reply[0] == b"left" else ("", "0")
+        return True
+
     async def _drain(self) -> list[Any]:
-        """Subtract a piece of the oldest slot. With periods, begin the newest period or drop the oldest period."""
         state, (start, cursor) = self.state, self._leaving
         board, keys, clock = state.board, state.keys, state.planned()
         kept = 0 if clock.current is None else board.window.oldest(clock.current)
@@ -164,7 +173,7 @@ class BoardRotator:
                 [keys.meta, keys.slots, keys.dropped, *old],
                 RotatePeriodRequest(
                     epoch=state.epoch or "",
-                    channel=keys.channel,
+                    ruled=state.ruled,
                     clock=clock,
                     kept=kept,
                     start=int(start) if start else None,
@@ -173,9 +182,9 @@ class BoardRotator:
         names = [*state.table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden, state.journal]
         request = RotateRequest(
             epoch=state.epoch or "",
-            channel=keys.channel,
+            ruled=state.ruled,
             clock=clock,
-            rules=state.rules,
+            rules=state.board.rules,
             kept=kept,
             start=int(start) if start else None,
             cursor=cursor,
@@ -186,12 +195,11 @@ class BoardRotator:
         return await state.run(state.scripts.rotate, [*names, *others], request)
 
     def _step(self) -> int:
-        """Return how many members a step moves. If a sum of zero is a score, a step may look for each in all slots."""
+        """Return how many members a step moves: if a sum of zero is a score, it may look for each in all slots."""
         step = self.state.settings.rotation_step
         return min(step, max(_LEAST_STEP, step * _FEW_SLOTS // max(_FEW_SLOTS, len(self._starts))))
 
     async def _expire_events(self, window: Sliding) -> list[Any]:
-        """Subtract the oldest events of a sliding window."""
         state, board, keys = self.state, self.state.board, self.state.keys
         return await state.run(
             state.scripts.expire_events,
@@ -207,11 +215,11 @@ class BoardRotator:
             ],
             ExpireEventsRequest(
                 epoch=state.epoch or "",
-                channel=keys.channel,
+                ruled=state.ruled,
                 by_event=board.clock == "event",
                 window=window.length * 1000,
                 count=state.settings.rotation_step,
-                rules=state.rules,
+                rules=state.board.rules,
                 start=EVER.start,
                 digits=() if board.sums is None else board.sums.digits,
             ),
@@ -220,42 +228,25 @@ class BoardRotator:
 
 async def step(rotator: BoardRotator) -> float | None:
     """Do one step, and measure how long it takes. Return what `BoardRotator.rotate` returns."""
-    started = time.perf_counter()
-    wait = await rotator.rotate()
-    ROTATION_SECONDS.observe(time.perf_counter() - started)
-    return wait
+    with ROTATION_SECONDS.time():
+        return await rotator.rotate()
 
 
 async def catch_up(rotator: BoardRotator) -> None:
-    """Rotate until nothing is due, for a second at most.
-
-    An event clock jumps with the events. A client whose event moved the clock wants to see only the new
-    window.
-    """
+    """Rotate until nothing is due, for a second at most: who moves an event clock wants to see the new window."""
     deadline = time.monotonic() + _CATCH_UP_BUDGET
     while time.monotonic() < deadline and await step(rotator) is None:
         pass
 
 
-class _ScheduledBoard:
-    """The rotation of one board, as a process knows it. Times are in seconds of the monotonic clock.
+class _ScheduledBoard(msgspec.Struct, eq=False):
+    """The rotation of one board, as a process knows it. Times are in seconds of the monotonic clock."""
 
-    Attributes:
-        rotator: rotates the board.
-        due: when the board was or will be due. Before the first step, this is the time of the start.
-        checked_at: when the last step ended.
-        is_busy: whether this process has changed the board since a step found nothing to do.
-        lag: the metric `ROTATION_LAG` of the board.
-    """
-
-    __slots__ = ("checked_at", "due", "is_busy", "lag", "rotator")
-
-    def __init__(self, rotator: BoardRotator) -> None:
-        self.rotator = rotator
-        self.due = time.monotonic()
-        self.checked_at = -math.inf
-        self.is_busy = False
-        self.lag = ROTATION_LAG.labels(rotator.state.board.id)
+    rotator: BoardRotator
+    due: float  # when the board was or will be due. Before the first step, this is the time of the start
+    lag: Gauge
+    checked_at: float = -math.inf  # when the last step ended
+    is_busy: bool = False  # whether this process has changed the board since a step found nothing to do
 
 
 class Rotation:
@@ -274,7 +265,8 @@ class Rotation:
 
     def add(self, rotator: BoardRotator) -> None:
         """Rotate a board from now on."""
-        scheduled = self._scheduled[rotator] = _ScheduledBoard(rotator)
+        lag = ROTATION_LAG.labels(rotator.state.board.id)
+        scheduled = self._scheduled[rotator] = _ScheduledBoard(rotator, time.monotonic(), lag)
         rotator.state.on_sooner = partial(self._expect, scheduled)
         self._timetable.set(scheduled, scheduled.due)
 
@@ -287,8 +279,8 @@ class Rotation:
     def recheck(self, *, every: bool = False) -> None:
         """Check the boards of this process at once, because they may be due sooner than it expects.
 
-        Without `every`, check only boards with an event clock or a sliding window. On such boards, an event that
-        another process adds can make something due at any time.
+        Without `every`, check only those with an event clock or a sliding window, where any event of another process
+        can make something due.
         """
         now = time.monotonic()
         for scheduled in self._scheduled.values():
@@ -308,7 +300,6 @@ class Rotation:
                 tasks.create_task(self._rotate(await self._next()))
 
     async def _next(self) -> _ScheduledBoard:
-        """Wait for the next board that is due."""
         while True:
             scheduled = self._timetable.take()
             if scheduled is None:
@@ -328,7 +319,6 @@ class Rotation:
         self._timetable.bring_forward(scheduled, max(time.monotonic(), scheduled.checked_at + _PAUSE))
 
     async def _rotate(self, scheduled: _ScheduledBoard) -> None:
-        """Do one step, and note when to do the next one."""
         started = time.monotonic()
         was_busy, scheduled.is_busy = scheduled.is_busy, False
         try:

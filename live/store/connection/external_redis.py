@@ -14,12 +14,7 @@ _TIMEOUT: Final = 10.0  # seconds for one reply
 
 
 async def read_sorted_set(url: str, key: str) -> AsyncIterator[tuple[int, list[tuple[bytes, bytes]]]]:
-    """Yield parts of a sorted set, each with the number of all elements. Some elements may come twice.
-
-    Raises:
-        NotFoundError: there is no such key.
-        SetupError: the key does not hold a sorted set, or the server can't be read.
-    """
+    """Yield parts of a sorted set, each with the number of all elements. Some elements may come twice."""
     try:
         check_url(url, ("redis", "rediss", "unix"))
         client = Redis.from_url(url, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, protocol=2)

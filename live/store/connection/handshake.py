@@ -1,6 +1,7 @@
 """The checks over each new connection: the role of the server, and the format of the stored data.
 
-The format is a number in the store, by which a server knows whether it can read the data.
+The format is a number in the store, by which a server knows whether it can read the data. Each check raises
+`ResponseError` if the server refuses, for example because it is loading its data.
 """
 
 from typing import Any, Final, Literal
@@ -15,7 +16,7 @@ from live.store.connection.pipelined import Holds, PipelinedConnection
 
 log = structlog.get_logger()
 
-FORMAT: Final = 3
+FORMAT: Final = 6
 
 _REIGN: Final = 16  # digits of a replication id, enough to tell ids apart
 
@@ -40,11 +41,7 @@ def is_login(error: BaseException | None) -> bool:
 
 
 async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
-    """Return the facts that a server reports, such as its `role` and its `mode`; empty if it reports none.
-
-    Raises:
-        ResponseError: the server refuses, for example because it is loading its data.
-    """
+    """Return the facts that a server reports, such as its `role` and its `mode`; empty if it reports none."""
     try:
         fields = await connection.call("HELLO")
     except NoPermissionError:
@@ -59,16 +56,8 @@ async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
 async def require_primary(connection: PipelinedConnection, _holds: Holds, url: str) -> None:
     """Refuse a server that is not a single primary, before its data is compared with the high-water marks.
 
-    A replica would refuse every write. Data that it has not received yet would look like lost data (I8).
-
-    Args:
-        connection: a new connection to the server.
-        _holds: not needed.
-        url: the URL of the server, without user information.
-
-    Raises:
-        StoreRoleError: the server is a replica, a node of a Cluster or a Sentinel.
-        ResponseError: the server refuses, for example because it is loading its data.
+    A replica would refuse every write. Data that it has not received yet would look like lost data (I8). `url` is
+    without user information.
     """
     fields = await require_kind(connection, "one", url)
     if fields.get(b"role", b"master") != b"master":
@@ -83,12 +72,7 @@ async def require_primary(connection: PipelinedConnection, _holds: Holds, url: s
 
 
 async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) -> dict[bytes, Any]:
-    """Refuse a server of another kind than the URL of the store says. Return the facts that it reports.
-
-    Raises:
-        StoreRoleError: the server is of another kind. The message says which URL to use.
-        ResponseError: the server refuses, for example because it is loading its data.
-    """
+    """Refuse a server of another kind than the URL of the store says. Return the facts that it reports."""
     fields = await about(connection)
     scheme, _, place = url.partition("://")
     place = place.partition("/")[0] or "HOST:PORT"  # the URL of a unix socket has no address
@@ -117,9 +101,6 @@ async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
 
     If this user of the store may not read the id, the reign stays empty. Then boards go on after a failover without a
     check.
-
-    Raises:
-        ResponseError: the server is a replica, or refuses, for example because it is loading its data.
     """
     try:
         text: bytes = await connection.call("INFO", "replication")
@@ -137,17 +118,12 @@ def info_fields(text: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in lines if colon}
 
 
-async def check_format(connection: PipelinedConnection, holds: Holds, prefix: str, high_water: HighWater) -> None:
+async def check_format(connection: PipelinedConnection, holds: Holds, names: SystemKeys, high_water: HighWater) -> None:
     """Refuse a store that this version cannot read.
 
     If the store has another identity than the data directory says, check nothing: it is not our store. If another
     server holds the format number, check nothing.
-
-    Raises:
-        StoreFormatError: the store has another format, or none, or the format is not a number.
-        ResponseError: the store refuses.
     """
-    names = SystemKeys(prefix)
     key = names.format
     if not holds(key):
         return

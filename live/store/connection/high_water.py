@@ -1,10 +1,10 @@
 """The facts about the store that a server keeps in its data directory, so that it notices a loss of data (I8).
 
 For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
-the epochs of the boards of the boards file, what was lost, and which losses an operator has accepted. A loss concerns
-one board, or the whole store: its identity, the definitions of boards, or the producers. Every change is synced to
-disk, at once or, if another process is writing, half a second later. The numbers that grow often are in the files of
-`shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
+what was lost, and which losses an operator has accepted. A loss concerns one board, or the whole store: its identity,
+the definitions of boards, or the producers. Every change is synced to disk, at once or, if another process is writing,
+half a second later. The numbers that grow often are in the files of `shared_offsets.py`: the highest offset of each
+board, and the versions of definitions and producers.
 
 A store of one server has synced everything that it shows, so it must still have everything that clients saw. Where a
 replica can be promoted, the store must still have what was acknowledged, but it may lack what was only shown.
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import structlog
@@ -32,40 +32,42 @@ Versioned = Literal["definitions", "producers"]
 
 _Change = Callable[["Facts"], dict[str, Any]]
 
+# What is compared of the state of a board: `reign_from` is the offset at which the reign began.
+COMPARED: Final = ("epoch", "offset", "reign", "reign_from")
 _VERSION: Final = ":"  # the first character of the names of versions; ids of boards have no colon
 _MOST_LOGGED: Final = 20  # boards whose losses get a line in the log each
 _IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
 _LOCK_POLL: Final = 0.002  # seconds
+_MOST_TRIES: Final = 3  # several workers often write at the same moment; a process that holds the lock longer is frozen
 _RESTART: Final = "another process accepted the loss of data: start this one again"
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """A loss that an operator has accepted; `at` is in seconds since 1970.
+    """A loss that an operator has accepted."""
 
-    `boards` are the boards whose loss was accepted; None for the whole store.
-    """
-
-    at: int
+    at: int  # seconds since 1970
     lost: str
     store: str
-    epochs: dict[str, str]
-    boards: tuple[str, ...] | None = None
+    boards: tuple[str, ...] | None = None  # the boards whose loss was accepted; None for the whole store
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """The known facts about the store.
+    """The known facts about the store."""
 
-    `store` is its identity, empty if it is not known yet. `lost` describes a loss of the whole store, and `lost_boards`
-    the losses of single boards.
-    """
-
-    store: str = ""
+    store: str = ""  # its identity; empty if it is not known yet
     keys_required: bool = False
-    epochs: dict[str, str] = {}
-    lost: str = ""
-    lost_boards: dict[str, str] = {}
+    lost: str = ""  # a sentence about a loss of the whole store
+    lost_boards: dict[str, str] = {}  # a sentence about the loss of each board
     accepted: tuple[Accepted, ...] = ()
+
+
+class Earlier(NamedTuple):
+    """What a process had acknowledged of a board when it met a reign."""
+
+    epoch: str
+    offset: int
+    reign: str
 
 
 class HighWater:
@@ -81,14 +83,17 @@ class HighWater:
         self.keeps_seen = True  # false if a replica can be promoted, which may lack what was only shown
         self.facts = Facts()
         self.offsets = SharedOffsets(folder, prefix)
+        self.acknowledged: Positions = {}  # by this process
+        # Boards that were not compared yet under the newest reign of their server.
+        self.earlier: dict[str, Earlier] = {}
         self._lock_path = folder / f"witness-{prefix}.lock"
         self._read_at: tuple[int, int] | None = None
         self._accepting: list[_Change] | None = None  # the changes in the `with` block of `accepting`
         self._restart = False
         self._restart_boards: dict[str, str] = {}  # boards whose loss another process has accepted
-        self._new_epochs: dict[str, str] | None = None  # the new epochs of boards while `remembering_epochs` runs
         # Changes that wait because another process, which may be frozen, has locked the file.
         self._unwritten: list[_Change] = []
+        self._tries = 0  # how often in a row `refresh` could not write them
         self.refresh()
 
     # What is known
@@ -108,10 +113,7 @@ class HighWater:
         return self.lost or self._restart_boards.get(board) or self.facts.lost_boards.get(board, "")
 
     def loss_of_all(self, boards: Collection[str]) -> str:
-        """Return why a process with these boards is not ready: the store, or each of the boards, lost data.
-
-        The text is empty if the process is ready.
-        """
+        """Return why a process with these boards is not ready: the store or a board lost data. Empty if it is ready."""
         lost = self.lost_boards
         if self.lost or not boards or not all(board in lost for board in boards):
             return self.lost
@@ -132,10 +134,9 @@ class HighWater:
 
     @property
     def _generation(self) -> str:
-        """The generation of the store. A version is known for one generation, as an offset is known for one epoch.
+        """The generation of the store, for which a version is known as an offset is for an epoch.
 
         Another store has another generation, and so has a store after an operator accepts the loss of the whole store.
-        In a new generation, no version is known yet.
         """
         whole = sum(accepted.boards is None for accepted in self.facts.accepted)
         return f"{whole}:{self.facts.store[:_IDENTITY]}"
@@ -152,6 +153,20 @@ class HighWater:
                 self.offsets.note(board, epoch, offset)
             except OSError as error:  # for example a full disk; events that were counted are still acknowledged
                 log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
+
+    def acknowledge(self, board: str, epoch: str, offset: int) -> None:
+        """Remember a position that a client is about to receive."""
+        self.note(board, epoch, offset)
+        before = self.acknowledged.get(board)
+        if before is None or before[0] != epoch or before[1] < offset:
+            self.acknowledged[board] = (epoch, offset)
+
+    def begin_reign(self, reign: str) -> None:
+        """Remember that this process has acknowledged all its positions before the reign began.
+
+        So a board has lost data if the reign began below its position, however far the board has come since.
+        """
+        self.earlier |= {board: Earlier(*position, reign) for board, position in self.acknowledged.items()}
 
     def note_version(self, what: Versioned, version: int) -> None:
         """Remember a version of the definitions or producers, as `note` remembers a position."""
@@ -177,30 +192,32 @@ class HighWater:
         elif self.keeps_seen:
             self.note_version(what, version)
 
+    def compare_board(
+        self, board: str, state: Sequence[bytes | None], reign: str, known: tuple[str, int], earlier: Earlier | None
+    ) -> str:
+        """Compare a board with what was `known` before its state was read. Describe its loss.
+
+        `state` has the fields `COMPARED`, and `reign` is that of the server, empty if it is not known. A board that was
+        not checked under this reign has lost nothing yet. Compare it again later.
+        """
+        epoch, offset, checked, began = ((word or b"").decode() for word in state)
+        if reign not in ("", checked):
+            return ""
+        if reign and earlier is not None and self.earlier.get(board) is earlier:
+            del self.earlier[board]
+        found = int(offset or 0)
+        if epoch == known[0] and found < known[1]:
+            return f"board {board} (epoch {epoch}) went back from offset {known[1]} to {found}"
+        if earlier is None or (epoch, checked) != (earlier.epoch, earlier.reign):
+            return ""
+        begun, before = int(began or found), earlier.offset
+        lost = f"board {board} (epoch {epoch}) was at offset {begun} after a failover, and {before} was acknowledged"
+        return lost if begun < before else ""
+
     def remember_store(self, identity: str) -> None:
         """Remember the identity of the store."""
         if self.active:
             self._change(lambda facts: {} if facts.store else {"store": identity})
-
-    def remember_epoch(self, board: str, epoch: str) -> None:
-        """Remember the epoch of a board of the boards file, unless an epoch of this board is known."""
-        if not self.active or board in self.facts.epochs:
-            return
-        if self._new_epochs is not None:
-            self._new_epochs[board] = epoch
-        else:
-            self._change(lambda facts: {"epochs": {board: epoch, **facts.epochs}})
-
-    @contextmanager
-    def remembering_epochs(self) -> Iterator[None]:
-        """Collect the epochs that are remembered in the `with` block, and write them all at once when it ends."""
-        epochs = self._new_epochs = {}
-        try:
-            yield
-        finally:
-            self._new_epochs = None
-            if epochs:
-                self._change(lambda facts: {"epochs": {**epochs, **facts.epochs}})
 
     def require_keys(self) -> None:
         """Remember that the server requires API keys, so that it still does if the store loses them all."""
@@ -235,11 +252,8 @@ class HighWater:
 
     def describe(self) -> str:
         """Return the known boards, with their epochs and highest offsets."""
-        known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.board_positions
-        boards = [
-            f"{board} (epoch {epoch}, offset {offset if offset >= 0 else 'unknown'})"
-            for board, (epoch, offset) in sorted(known.items())
-        ]
+        known = sorted(self.board_positions.items())
+        boards = [f"{board} (epoch {epoch}, offset {offset})" for board, (epoch, offset) in known]
         return ", ".join(boards) or "no board"
 
     # Files
@@ -248,16 +262,14 @@ class HighWater:
         """Read what other processes have written, and write the changes that wait. This is cheap if nothing changed.
 
         In a `with` block of `accepting`, do nothing: `accepting` reads the file when it ends.
-
-        Raises:
-            SetupError: the file cannot be read.
         """
         if self._accepting is not None:
             return
         self._read_file()
         if self._unwritten:
             self._write_changes()
-            if self._unwritten:
+            self._tries = self._tries + 1 if self._unwritten else 0
+            if self._tries >= _MOST_TRIES:
                 log.error("facts about the store can't be written yet", reason=self._held)
 
     async def close(self) -> None:
@@ -278,7 +290,7 @@ class HighWater:
             return
         facts = self._stored()
         if self._read_at is not None and facts.accepted != self.facts.accepted:
-            # Another process has accepted the loss, so the epochs and losses that this process knows are out of date.
+            # Another process has accepted the loss, so the losses that this process knows are out of date.
             new = facts.accepted[len(self.facts.accepted) :]
             if any(accepted.boards is None for accepted in new):
                 self._restart = True
@@ -287,11 +299,6 @@ class HighWater:
         self._read_at, self.facts = at, _changed(facts, self._unwritten)
 
     def _stored(self) -> Facts:
-        """Return the facts in the file, or no facts if there is no file yet.
-
-        Raises:
-            SetupError: the file cannot be read.
-        """
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Facts)
         except FileNotFoundError:
@@ -308,7 +315,7 @@ class HighWater:
     def accepting(self, reason: str, boards: Collection[str] | None = None) -> Iterator[None]:
         """Accept the store as it is, and record this when the `with` block ends. If the block fails, the loss stays.
 
-        `boards` limits this to some boards. The other boards keep their epochs, their positions and their losses, also
+        `boards` limits this to some boards. The other boards keep their positions and their losses, also
         those that another process records meanwhile.
         """
         before = self.facts
@@ -320,16 +327,13 @@ class HighWater:
                 at=int(time.time()),
                 lost=reason,
                 store=before.store,
-                epochs=before.epochs if boards is None else _without(before.epochs, before.epochs.keys() - {*boards}),
                 boards=None if boards is None else tuple(sorted(boards)),
             )
             with self._locked(_LOCK_TIMEOUT):
                 found = _changed(self._stored(), self._unwritten)
                 found = msgspec.structs.replace(found, accepted=(*found.accepted, acceptance))
                 self.facts = _changed(_accepted(found, boards), changes)
-                self._write(self.path, self.facts)
-                self._remember_file()
-            self._unwritten.clear()
+                self._write()
             self.offsets.forget(boards)
         except BaseException as error:
             self.facts = before
@@ -348,10 +352,7 @@ class HighWater:
             self._change(lambda facts: {"lost": "", "lost_boards": _without(facts.lost_boards, ended)})
 
     def _change(self, change: _Change) -> None:
-        """Change facts in memory and in the file, on top of what other processes have written.
-
-        In a `with` block of `accepting`, change them in memory only: `accepting` writes the file.
-        """
+        """Change facts on top of what other processes have written; in a block of `accepting`, in memory only."""
         self.facts = _changed(self.facts, [change])
         if self._accepting is not None:
             self._accepting.append(change)
@@ -361,24 +362,14 @@ class HighWater:
             self._write_changes()
 
     def _write_changes(self) -> None:
-        """Write all changes. If another process holds the lock, keep them for the next time, so that no event waits."""
+        """Keep the changes for the next time if another process holds the lock, so that no event waits."""
         with suppress(TimeoutError), self._locked(timeout=0):
             self._read_file()
-            self._write(self.path, self.facts)
-            self._remember_file()
-            self._unwritten.clear()
-
-    def _remember_file(self) -> None:
-        status = self.path.stat()
-        self._read_at = (status.st_mtime_ns, status.st_ino)
+            self._write()
 
     @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
-        """Hold the lock in the `with` block, so that no other process writes.
-
-        Raises:
-            TimeoutError: another process holds the lock for longer than `timeout` seconds.
-        """
+        """Hold the lock, so that no other process writes; TimeoutError after `timeout` seconds."""
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             until = time.monotonic() + timeout
@@ -394,30 +385,28 @@ class HighWater:
     def _held(self) -> str:
         return f"another process holds {self._lock_path}: find it and end it"
 
-    def _write(self, path: Path, content: object) -> None:
-        """Replace a file and sync it to disk."""
-        with replacing(path) as file:
-            file.write(msgspec.json.encode(content))
-        sync_folder(path.parent)
+    def _write(self) -> None:
+        with replacing(self.path) as file:
+            file.write(msgspec.json.encode(self.facts))
+        sync_folder(self.path.parent)
+        status = self.path.stat()
+        self._read_at = (status.st_mtime_ns, status.st_ino)
+        self._unwritten.clear()
 
 
 def _changed(facts: Facts, changes: Sequence[_Change]) -> Facts:
-    """Return the facts after changes."""
     for change in changes:
         facts = msgspec.structs.replace(facts, **change(facts))
     return facts
 
 
 def _accepted(facts: Facts, boards: Collection[str] | None) -> Facts:
-    """Return the facts without what an acceptance of the loss of some boards, or of the whole store, ends."""
-    facts = msgspec.structs.replace(
-        facts, epochs=_without(facts.epochs, boards), lost_boards=_without(facts.lost_boards, boards)
-    )
+    """Return the facts without what an acceptance of the loss of boards, or with None of the store, ends."""
+    facts = msgspec.structs.replace(facts, lost_boards=_without(facts.lost_boards, boards))
     return msgspec.structs.replace(facts, store="", lost="") if boards is None else facts
 
 
 def _without(texts: dict[str, str], boards: Collection[str] | None) -> dict[str, str]:
-    """Return the texts without the texts of some boards; None leaves out all boards."""
     return {} if boards is None else {board: text for board, text in texts.items() if board not in boards}
 
 
@@ -435,16 +424,16 @@ def _try_lock(file: int) -> bool:
 
 CHOICES: Final = (
     "You have three choices. (1) Restore the lost data: start the right store, or restore a newer backup of it. Then "
-    "start the server again. (2) Rebuild the boards from the journal with `live rebuild`. If the store has an older "
-    "state of a board, use `live reconcile --repair store`. (3) Accept the loss with `live serve --accept-loss`: "
-    "boards continue with the data in the store, and missing boards start empty. If you move to another store, "
-    "stop the server, set LIVE_STORE, run `live rebuild`, and start the server. To begin there without the boards, "
-    "choose another --data-dir. The server's notes on the store are in {path}"
+    "start the server again. (2) Stop the server, and write what the journal has with `live recover --from journal`. "
+    "(3) Stop the server, and accept the loss with `live recover --from store`: boards continue with the data in the "
+    "store, and missing boards start empty. If you move to another store, stop the server, set LIVE_STORE, run `live "
+    "recover --from journal`, and start the server. To begin there without the boards, choose another --data-dir. The "
+    "server's notes on the store are in {path}"
 )
 BOARD_CHOICES: Final = (
     "You have three choices. (1) Restore the lost data of the board from a newer copy of the store, and start the "
-    "server again. (2) Stop the server and rebuild the board from the journal: with `live rebuild --board {board}` if "
-    "the store does not have the board, else with `live reconcile --board {board} --repair store`. (3) Accept the loss "
-    "with `live serve --accept-loss`: the board continues with the data in the store, or starts empty. The server's "
-    "notes on the store are in {path}"
+    "server again. (2) If the board has a journal, stop the server, and write what the journal has with `live recover "
+    "--from journal --board {board}`. (3) Stop the server, and accept the loss with `live recover --from store --board "
+    "{board}`: the board continues with the data in the store, or starts empty. The server's notes on the store are in "
+    "{path}"
 )

@@ -9,9 +9,9 @@ import msgspec
 import structlog
 
 from live.errors import SetupError, StoreUnavailableError
-from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store, required, store_errors
 from live.store.connection.handshake import FORMAT
+from live.store.connection.high_water import COMPARED
 from live.store.connection.pipelined import Holds, PipelinedConnection, Word
 from live.store.connection.topology import refusal
 from live.store.registry.definitions import DefinitionStore
@@ -31,31 +31,29 @@ class Losses(msgspec.Struct):
     boards: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether anything is lost."""
         return bool(self.store or self.boards)
 
     def __str__(self) -> str:
-        """Say what is lost."""
         return "; ".join((*self.store, *self.boards.values()))
 
 
 class LossWatch:
     """Activate the high-water marks of a client, and compare the store with them."""
 
-    def __init__(self, client: Store, prefix: str) -> None:
+    def __init__(self, client: Store) -> None:
         self._client = client
-        self._prefix = prefix
-        self._names = SystemKeys(prefix)
+        self._names = client.system
         client.high_water.active = True
 
     def guard_connections(self) -> None:
         """Compare over every new connection before any other command, because a restarted store may have lost data."""
+        self._client.servers.on_reign = self._client.high_water.begin_reign
         self._client.servers.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
-        """Compare, without the boards, until cancelled: a store can lose data without a new connection.
+        """Compare until cancelled: a store can lose data without a new connection.
 
-        Also read what other processes have noticed.
+        Leave out the boards, except those that were not checked after a failover when a connection was made.
         """
         high_water = self._client.high_water
         while high_water.active:
@@ -81,10 +79,10 @@ class LossWatch:
             return losses
         # Find boards that are defined, but missing in the store. The store keeps the epoch of an expired
         # board in `gone` until its definition is deleted.
-        defined = (await DefinitionStore(self._client, self._prefix).load()).boards
+        defined = (await DefinitionStore(self._client).load()).boards
         epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []
-        for keys in (Keys(self._prefix, board) for board in epochs):
+        for keys in (self._client.keys_of(board) for board in epochs):
             commands += [(name, ("HGET", name, "epoch")) for name in (keys.meta, keys.gone)]
         replies = await self._client.outcomes(commands)
         for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True):
@@ -99,9 +97,8 @@ class LossWatch:
     async def _compare_on_connect(self, connection: PipelinedConnection, holds: Holds) -> None:
         """Compare what the server behind a new connection holds.
 
-        Raises:
-            StoreUnavailableError: this comparison found the loss of data. The waiting command is not sent, because it
-                may concern what was lost. Later connections can be used.
+        If this comparison found the loss, the waiting command is not sent, because it may concern what was lost. Later
+        connections can be used.
         """
         high_water = self._client.high_water
         if high_water.lost:
@@ -136,20 +133,22 @@ class LossWatch:
         holds: Holds = lambda _key: True,
         reign: Callable[[str], str] | None = None,
     ) -> Losses:
-        """Return the losses of a store.
+        """Return the losses of a store. Remember a store that is new to the data directory.
 
-        Remember a store that is new to the data directory. Read the known positions first, and then the positions in
-        the store. With `holds`, compare only the store keys that one server holds. Skip boards that can't be read:
-        nothing can be written to them either, and the next connection compares them. Skip positions of boards that are
-        not checked after a failover: see `store/board/reign.py`.
+        Read the known positions first, and then the positions in the store. With `holds`, compare only the store keys
+        that one server holds. Skip boards that can't be read: nothing can be written to them either, and the next
+        connection compares them. Skip positions of boards that are not checked after a failover: see
+        `store/board/reign.py`.
         """
         high_water = self._client.high_water
-        known, positions = high_water.facts, high_water.board_positions if boards else {}
+        known, positions, earlier = high_water.facts, high_water.board_positions, dict(high_water.earlier)
+        if not boards:
+            positions = {board: positions[board] for board in earlier if board in positions}
         versions = high_water.version_of("definitions"), high_water.version_of("producers")
         names = self._names
         # The comparisons that come twice a second leave the boards out, because naming 10,000 boards takes 15 ms.
-        known_boards = sorted(positions.keys() | known.epochs.keys()) if boards else []
-        metas = {board: Keys(self._prefix, board).meta for board in known_boards}
+        known_boards = sorted(positions)
+        metas = {board: self._client.keys_of(board).meta for board in known_boards}
         compared = {board: meta for board, meta in metas.items() if holds(meta)}
         whole: list[_Command] = [
             (names.store, ("GET", names.store)),
@@ -157,9 +156,7 @@ class LossWatch:
             (names.producers, ("HGET", names.producers, ":version")),
         ]
         held = [command for command in whole if holds(command[0])]
-        replies = await calls(
-            [*held, *((meta, ("HMGET", meta, "epoch", "offset", "reign")) for meta in compared.values())]
-        )
+        replies = await calls([*held, *((meta, ("HMGET", meta, *COMPARED)) for meta in compared.values())])
         answers = required(replies[: len(held)])
         found = {name: answer for (name, _), answer in zip(held, answers, strict=True)}
         if not known.store and names.store not in found:
@@ -183,13 +180,11 @@ class LossWatch:
             if isinstance(state, Exception):
                 continue
             ruling = (reign or self._client.servers.reign_of)(compared[board])
-            lost = _what_is_lost(board, state, ruling, known.epochs.get(board), positions.get(board, ("", -1)))
-            if lost:
+            if lost := high_water.compare_board(board, state, ruling, positions[board], earlier.get(board)):
                 losses.boards[board] = lost
         return losses
 
     async def _begin(self, calls: _Calls) -> bytes:
-        """Give an empty store its identity and format number. Return the identity."""
         store, number = self._names.store, self._names.format
         begin: list[_Command] = [
             (number, ("SETNX", number, FORMAT)),
@@ -200,26 +195,9 @@ class LossWatch:
         return bytes(identity)
 
 
-def _what_is_lost(
-    board: str, state: list[bytes | None], reign: str, expected: str | None, position: tuple[str, int]
-) -> str:
-    """Describe the loss of a board; empty if it lost nothing. `state` has its epoch, offset and reign in the store."""
-    epoch, offset, checked = ((word or b"").decode() for word in state)
-    known_epoch, highest = position
-    if expected is not None and epoch != expected:
-        return f"board {board} had epoch {expected}, and the store holds {epoch or 'none'}"
-    if epoch == known_epoch and int(offset or 0) < highest and reign in ("", checked):
-        return f"board {board} (epoch {epoch}) went back from offset {highest} to {int(offset or 0)}"
-    return ""
-
-
-async def require_no_loss(client: Store, prefix: str, board: str | None = None) -> None:
-    """Refuse to work with a store that lost data. With `board`, ignore what only other boards lost.
-
-    Raises:
-        SetupError: the store, or the board, lost data.
-    """
-    found = await LossWatch(client, prefix).find()
+async def require_no_loss(client: Store, board: str | None = None) -> None:
+    """Refuse to work with a store that lost data. With `board`, ignore what only other boards lost."""
+    found = await LossWatch(client).find()
     if board is not None:
         found = Losses(found.store, {board: found.boards[board]} if board in found.boards else {})
     if found:

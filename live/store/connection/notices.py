@@ -74,10 +74,6 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
 
     When a server has confirmed channels, yield `Missed` for their boards: earlier notices may be missing. A server that
     fails silently does not close its connection, so a silent server is pinged, with a deadline.
-
-    Args:
-        client: the store.
-        channels: the subscriptions.
     """
     ears = channels.ears = Ears(client.servers, channels.boards)
     try:
@@ -216,7 +212,7 @@ class Ears:
             self._arrived.set()
 
     def _lose(self, channels: Iterable[bytes], error: Exception) -> None:
-        """Report that a server is unavailable, and find the servers of its channels again after a pause."""
+        """Find the servers of the channels again after a pause."""
         left = [channel for channel in channels if channel in self._boards]
         if left:
             self._notices.append(Away([self._boards[channel] for channel in left], str(as_unavailable(error))))
@@ -238,7 +234,6 @@ class Ears:
             ear.leave(channel)
 
     async def _place(self) -> None:
-        """Find the server of each homeless channel, and listen there."""
         try:
             while self._homeless:
                 waiting, self._homeless = self._homeless, {}
@@ -258,7 +253,7 @@ class Ears:
             self._placing = None
 
     async def _find(self, key: str, error: Exception | None, failed: Exception | None) -> PrimaryConnection:
-        """Find the server of a channel. `failed` is the error of such a search a moment ago: do not search again."""
+        """Find the server of a channel, unless `failed` is the error of such a search a moment ago."""
         if error is not None:
             await self._servers.learn(key, error)
         server = self._servers.primary(key)
@@ -267,7 +262,6 @@ class Ears:
         return server or await self._servers.find(key)
 
     def _join(self, server: PrimaryConnection, channel: bytes) -> None:
-        """Listen to a channel at a server."""
         if channel not in self._boards:
             return  # removed meanwhile
         ear = self._ears.get(server)
@@ -277,7 +271,7 @@ class Ears:
         ear.join(channel)
 
     async def _run(self, ear: _Ear) -> None:
-        """Listen to a server until it is unavailable, or no longer holds the channels."""
+        """Listen until the server is unavailable, or no longer holds the channels."""
         error: Exception = LostConnectionError("the connection to the store was lost")
         is_away = False
         try:
@@ -302,7 +296,7 @@ class Ears:
     async def _watch(self, ear: _Ear) -> None:
         """Return when another server holds the channels, or when the connection is lost after it worked.
 
-        Raise an error when the server is silent, when it refuses, and when it has lost its replicas.
+        The errors are those of a silent server, one that refuses, and one that has lost its replicas.
         """
         is_waiting = False
         loop = asyncio.get_running_loop()

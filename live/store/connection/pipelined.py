@@ -24,8 +24,6 @@ Word = str | bytes | int | float
 
 
 class _Reign(str):
-    """The type of `REIGN`."""
-
     __slots__ = ()
 
 
@@ -76,21 +74,14 @@ class OurConnection:
     _writer: asyncio.StreamWriter | None
 
     async def send_packed_command(self, command: Iterable[bytes], check_health: bool = True) -> None:  # noqa: FBT001, FBT002 - as in redis-py
-        """Send a command. If the server has closed the connection, uvloop raises an error that redis-py does not know.
-
-        Raises:
-            LostConnectionError, TimeoutError: the command was not sent.
-        """
+        """Turn the error that uvloop raises if the server has closed the connection into one that redis-py knows."""
         try:
             await super().send_packed_command(command, check_health)  # type: ignore[misc] # the next class has it
         except RuntimeError as error:
             raise LostConnectionError("Connection closed by server.") from error
 
     def hand_over(self) -> asyncio.StreamWriter:
-        """Give away the writer, and with it the transport.
-
-        The caller must keep the writer, because a writer that is garbage-collected closes its transport.
-        """
+        """Give away the writer. The caller must keep it: a writer that is garbage-collected closes its transport."""
         writer, self._writer, self._reader = self._writer, None, None
         assert writer is not None, "connect first"  # noqa: S101
         return writer
@@ -128,8 +119,7 @@ class StoreConnection(asyncio.Protocol):
     def send(self, *commands: tuple[Word, ...]) -> None:
         """Send commands, in one packet with everything that is sent before the event loop's next turn.
 
-        One packet saves time, because one event may be for a thousand boards, and the store syncs to disk once for all
-        commands that it reads at once.
+        One event may be for a thousand boards, and the store syncs to disk once for all commands that it reads at once.
         """
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -139,7 +129,6 @@ class StoreConnection(asyncio.Protocol):
             self._unsent.append(hiredis.pack_command(words))  # type: ignore[arg-type] # the stub is wrong
 
     def _flush(self) -> None:
-        """Write the commands that were sent since the last turn of the event loop."""
         assert self._transport is not None, "open first"  # noqa: S101
         unsent, self._unsent = self._unsent, []
         if not self.ended:
@@ -232,11 +221,7 @@ class PipelinedConnection(StoreConnection):
         return reply
 
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
-        """Send commands in one packet and await all replies. An error of the store is one of the replies.
-
-        Raises:
-            LostConnectionError, TimeoutError: a reply is missing.
-        """
+        """Send commands in one packet and await all replies. An error of the store is one of the replies."""
         if not commands:
             return []
         call = _Calls(self._begin(*commands), len(commands))
@@ -245,7 +230,6 @@ class PipelinedConnection(StoreConnection):
         return replies
 
     def _begin(self, *commands: tuple[Word, ...]) -> "asyncio.Future[Any]":
-        """Send commands, and return the future of their replies."""
         if self.ended:
             raise LostConnectionError("the connection to the store is lost")
         self.send(*commands)
@@ -318,20 +302,14 @@ class SharedConnection:
         self._opening: asyncio.Task[PipelinedConnection] | None = None
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
-        """Send a command and await its reply.
-
-        Raises the errors of `PipelinedConnection.call`, and those of redis-py if it cannot connect.
-        """
+        """Call over a connection; the errors are also those of redis-py if it cannot connect."""
         connection = self._connection
         if connection is None or connection.ended:
             connection = await self.opened()
         return await connection.call(*words)
 
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
-        """Send commands in one packet.
-
-        Raises the errors of `PipelinedConnection.calls`, and those of redis-py if it cannot connect.
-        """
+        """Send commands in one packet; the errors are also those of redis-py if it cannot connect."""
         connection = self._connection
         if connection is None or connection.ended:
             connection = await self.opened()

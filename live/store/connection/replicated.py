@@ -6,12 +6,13 @@ fsync once a second only, and some versions of the store answer before the fsync
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from redis.asyncio.connection import ConnectionPool
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
+from live.settings import Settings
 from live.store.connection.pipelined import Holds, Hook, ReplicasError, SharedConnection, Word
 
 _LONGEST: Final = 0.5  # seconds for which one WAIT waits at most
@@ -31,16 +32,6 @@ _CLOSED: Final = "the connection to the store was closed"
 Words = tuple[Word, ...]
 
 
-class Awaited(NamedTuple):
-    """How many replicas must hold a write, and the prefix of the store keys."""
-
-    replicas: int = 0
-    prefix: str = ""
-
-
-NO_REPLICAS: Final = Awaited()
-
-
 class PrimaryConnection(SharedConnection):
     """The connection to a primary, with another one for calls that wait for its replicas: WAIT blocks its connection.
 
@@ -50,14 +41,15 @@ class PrimaryConnection(SharedConnection):
     def __init__(
         self,
         pool: ConnectionPool,
-        timeout: float,
-        on_connect: Sequence[Hook] = (),
+        settings: Settings,
+        on_connect: Sequence[Hook],
         holds: Holds = lambda _key: True,
-        awaited: Awaited = NO_REPLICAS,
     ) -> None:
+        timeout = float(settings.store_timeout)
         super().__init__(pool, timeout, on_connect, holds)
-        self._awaited = awaited
-        self._wait = ("WAIT", awaited.replicas, round(1000 * min(_LONGEST, timeout / 2)))
+        self._replicas = settings.wait_replicas
+        self._prefix = settings.key_prefix
+        self._wait = ("WAIT", self._replicas, round(1000 * min(_LONGEST, timeout / 2)))
         self._line = SharedConnection(pool, timeout, on_connect, holds)
         self._sending: asyncio.Task[None] | None = None
         self._unsent: list[tuple[Sequence[Words], asyncio.Future[list[Any]]]] = []
@@ -69,10 +61,9 @@ class PrimaryConnection(SharedConnection):
         """Send commands as `calls` does. Return when the replicas hold what the commands have changed or read.
 
         All that is sent in one turn of the event loop, or while another packet waits, shares a packet and a WAIT. If
-        too few replicas confirm in time, a `ReplicasError` replaces every reply that is not itself an error of the
-        store.
+        too few replicas confirm in time, a `ReplicasError` replaces every reply that is not an error.
         """
-        if not self._awaited.replicas:
+        if not self._replicas:
             return await self.calls(commands)
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._unsent.append((commands, future))
@@ -80,18 +71,29 @@ class PrimaryConnection(SharedConnection):
             self._sending = asyncio.create_task(self._send())
         return await future
 
+    async def write(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
+        """Send a command as `writes` does. An error is raised."""
+        (reply,) = await self.writes([words])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def read(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
+        """Send a read-only command once the server counts as the primary."""
+        await self.require_replicas()
+        return await self.call(*words)
+
     async def require_replicas(self) -> float:
-        """Return until when the server counts as the primary.
+        """Return until when the server counts as the primary. If this time has passed, ask its replicas.
 
-        If this time has passed, ask its replicas. Concurrent callers share this question.
-
-        Any write that replicas confirm renews the trust, so the replicas of a busy server need not be asked.
+        Concurrent callers share this question. Any write that replicas confirm renews the trust, so the replicas of a
+        busy server need not be asked.
 
         Raises:
             TimeoutError: too few replicas confirm. Another server may be the primary by now.
             ResponseError: the server is no longer the primary.
         """
-        if not self._awaited.replicas:
+        if not self._replicas:
             return float("inf")
         if asyncio.get_running_loop().time() >= self._trusted_until:
             if self._asking is None or self._asking.done():
@@ -134,7 +136,6 @@ class PrimaryConnection(SharedConnection):
         await super().close()
 
     async def _send(self) -> None:
-        """Send packets until nothing is left, and give each caller its replies."""
         waiting: list[asyncio.Future[list[Any]]] = []
         try:
             while self._unsent:
@@ -157,7 +158,7 @@ class PrimaryConnection(SharedConnection):
             self._sending = None
 
     async def _confirmed(self, commands: list[Words]) -> list[Any]:
-        """Send commands, a test write, and a WAIT, all over the same connection and so to the same server."""
+        """Send commands, a test write and a WAIT over one connection, and so to one server."""
         connection = await self._line.opened()
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -173,28 +174,28 @@ class PrimaryConnection(SharedConnection):
             held = fence
             self._fence += 1
         until = loop.time() + PATIENCE
-        while isinstance(held, int) and held < self._awaited.replicas and loop.time() < until:
+        while isinstance(held, int) and held < self._replicas and loop.time() < until:
             held = await connection.call(*self._wait)
-        if isinstance(held, int) and held >= self._awaited.replicas:
+        if isinstance(held, int) and held >= self._replicas:
             self._trusted_until = began + _TRUST
             return replies
-        why = f"only {held} of {self._awaited.replicas} replicas" if isinstance(held, int) else f"no replica: {held}"
+        why = f"only {held} of {self._replicas} replicas" if isinstance(held, int) else f"no replica: {held}"
         failed = ReplicasError(f"the write was confirmed by {why}")
         failed.__cause__ = held if isinstance(held, ResponseError) else None
         return [reply if isinstance(reply, ResponseError) else failed for reply in replies]
 
     def _fence_key(self) -> str:
-        """Return a store key for the fence: one that this server holds, if possible."""
+        """Return a store key that this server holds, if possible."""
         for number in range(self._fence, self._fence + _SLOTS):
-            key = f"{self._awaited.prefix}:{{:fence:{number}}}"
+            key = f"{self._prefix}:{{:fence:{number}}}"
             if self._holds(key):
                 self._fence = number
                 return key
-        return f"{self._awaited.prefix}:{{:fence:0}}"  # a server that holds no slot refuses this store key
+        return f"{self._prefix}:{{:fence:0}}"  # a server that holds no slot refuses this store key
 
 
 def _retrieve(task: "asyncio.Task[None]") -> None:
-    """Retrieve the error of a task: asyncio would log it if all callers that waited for it have left."""
+    """Retrieve the error: asyncio would log it if all callers that waited for it have left."""
     if not task.cancelled():
         task.exception()
 

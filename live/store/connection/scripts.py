@@ -1,10 +1,14 @@
 """The Lua scripts. A script is called by its hash, and its source is sent to a store that lacks it.
 
-The source is one file of `live/store/lua`, with the files that it includes. The first argument of a script is its
-request: a struct that is packed as MessagePack. The script reads the fields of the struct by their names. The caller
-declares the store keys that the script uses, in addition to the request. A script that compares the reign has it as its
-second argument: each connection adds the reign of its server, because a request may be sent to another server than the
-caller expected.
+The source is one file of `live/store/lua`, with the files of `lua/lib` that it includes. A file that several others
+include is there once. The first argument of a script is its request: a struct that is packed as MessagePack. The script
+reads the fields of the struct by their names. The caller declares the store keys that the script uses, in addition to
+the request. A script that compares the reign has it as its second argument: each connection adds the reign of its
+server, because a request may be sent to another server than the caller expected.
+
+`load` adds what every script begins with. It names the arguments `packed`, `request` and `reign`, and the store keys as
+the header of the script does. The header says what the script returns, except the replies that an included file
+describes. `live/store/board/keys.py` describes the store keys that the header only names.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in scripts that free memory, or
@@ -34,6 +38,8 @@ from live.store.connection.pipelined import REIGN, Holds, PipelinedConnection, W
 
 FOLDER: Final = files("live.store") / "lua"
 _INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
+_CODE: Final = re.compile(r"^(?!#!|--(?!@))", re.MULTILINE)  # the beginning of the first line after the header
+_KEYS: Final = re.compile(r"^-- KEYS ([\w, ]+)(?: —|$)", re.MULTILINE)
 
 # Bytes that need not be UTF-8 are sent as text: the `cmsgpack` library of the store reads no binary type.
 Text = str | msgspec.Raw
@@ -77,10 +83,6 @@ class Script(Generic[_R]):
         """Return the script with another source, for tests."""
         return type(self)(self.name, self.request, source, waits=self.waits)
 
-    def under(self, reign: str) -> Self:
-        """Return the script with a given reign, instead of the reign of the server to which it is sent."""
-        return type(self)(self.name, self.request, self.source, waits=self.waits, reign=reign)
-
     async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:
         """Run the script. Send its source to a store that has forgotten it."""
         command = self.command(keys, request)
@@ -113,9 +115,28 @@ def texts(contents: Sequence[bytes], size: int) -> msgspec.Raw:
 
 
 def load(name: str) -> str:
-    """Return the source of a script, with the files of `lua/lib` that it includes."""
+    """Return the source of a script, with its beginning and the files of `lua/lib` that it includes."""
     source = (FOLDER / f"{name}.lua").read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda match: (FOLDER / "lib" / f"{match[1]}.lua").read_text(encoding="utf-8"), source)
+    parts: set[str] = set()
+
+    def expand(code: str) -> str:
+        return _INCLUDE.sub(include, code)
+
+    def include(match: re.Match[str]) -> str:
+        part = match[1]
+        if part in parts:
+            return ""
+        parts.add(part)
+        return expand((FOLDER / "lib" / f"{part}.lua").read_text(encoding="utf-8"))
+
+    header, code = _CODE.split(source, maxsplit=1)
+    code, keys = expand(code), ", ".join(_KEYS.findall(header))
+    lines = ["local packed = ARGV[1]", "local request = cmsgpack.unpack(packed)"]
+    if "reign" in parts:
+        lines.append(f"local reign = {_REIGN} or ''")
+    if keys:
+        lines.append(f"local {keys} = unpack(KEYS, 1, {keys.count(',') + 1})")
+    return header + "\n".join([*lines, code])
 
 
 @cache

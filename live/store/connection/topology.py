@@ -6,7 +6,7 @@ With Sentinels or a Cluster, such a command is sent again.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from redis.asyncio import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
@@ -24,6 +24,7 @@ from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from live.errors import StoreUnavailableError
+from live.settings import Settings
 from live.store.connection.handshake import Kind, StoreRoleError, about, learn_reign, require_kind
 from live.store.connection.pipelined import (
     ERRORS,
@@ -35,7 +36,7 @@ from live.store.connection.pipelined import (
     Word,
     as_unavailable,
 )
-from live.store.connection.replicated import NO_REPLICAS, Awaited, PrimaryConnection
+from live.store.connection.replicated import PrimaryConnection
 
 Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
 Place = tuple[str, int]  # a host and a port
@@ -63,6 +64,36 @@ _OURS: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
 }
 
 
+class Dialer:
+    """Makes connections to the servers of a store, with the options of its URL. `url` is without login and options."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self.url = url
+        self.kind: type[AbstractConnection] = options.get("connection_class", Connection)
+        self.options = {key: value for key, value in options.items() if key != "connection_class"}
+        limits = ("socket_timeout", "socket_connect_timeout")
+        # The options of connections that ask for the servers.
+        self.asking = self.options | {limit: min(options[limit], _DISCOVERY) for limit in limits}
+
+    def pool_of(self, host: str, port: int) -> ConnectionPool:
+        """Return a pool of connections to a server."""
+        return ConnectionPool(ours(self.kind), host=host, port=port, **self.options)
+
+    async def fault_of(self, place: Place, kind: Kind) -> Exception | None:
+        """Return why a server can't be used, such as that it is of another kind than the URL says."""
+        connection = PipelinedConnection(_DISCOVERY)
+        try:
+            await connection.open(self.pool_of(*place))
+            await require_kind(connection, kind, f"{self.url.partition('+')[0]}://{place[0]}:{place[1]}")
+            if kind == "cluster":
+                await connection.call("CLUSTER", "SLOTS")
+        except (*ERRORS, StoreRoleError) as error:
+            return error
+        finally:
+            connection.abort()
+        return None
+
+
 def refusal(reply: object) -> str:
     """Return why a server did not run a command that is to be sent again, such as `MOVED`; empty for other replies."""
     word = str(reply).partition(" ")[0] if isinstance(reply, ResponseError) else ""
@@ -74,11 +105,12 @@ class Servers:
 
     promotes = False  # whether a replica, which may lack changes, can become a primary
 
-    def __init__(self, pool: ConnectionPool, timeout: float, awaited: Awaited = NO_REPLICAS) -> None:
+    def __init__(self, pool: ConnectionPool, settings: Settings) -> None:
         self.on_connect: list[Hook] = []
-        self.awaited = awaited
-        self.shared = PrimaryConnection(pool, timeout, self.on_connect, awaited=awaited)
-        self._timeout = timeout
+        # Called with a reign that is new to this process, before any command under this reign is sent.
+        self.on_reign: Callable[[str], None] = lambda _reign: None
+        self.settings = settings
+        self.shared = PrimaryConnection(pool, settings, self.on_connect)
 
     def primary(self, _key: str) -> PrimaryConnection | None:
         """Return the connection to the primary that holds a store key, if it is known."""
@@ -90,7 +122,6 @@ class Servers:
         Raises:
             LostConnectionError: nobody says which server it is.
             ResponseError: no server holds the store key now.
-            StoreRoleError: the servers are not what the URL says.
         """
         del key
         return self.shared
@@ -99,10 +130,7 @@ class Servers:
         """Send commands, in one packet for each server, and wait for replicas if asked to.
 
         A refusal is one of the replies. If the connection to one of several servers fails, its error stands in place of
-        the replies of this server.
-
-        Raises:
-            RedisError, OSError, TimeoutError, StoreUnavailableError: there is no reply to any command.
+        the replies of this server. If all fail, the error is raised.
         """
         words = [words for _, words in commands]
         return await (self.shared.writes(words) if replicated else self.shared.calls(words))
@@ -139,10 +167,10 @@ class _Discovered(Servers):
 
     promotes = True
 
-    def __init__(self, pool: ConnectionPool, timeout: float, patience: float, awaited: Awaited = NO_REPLICAS) -> None:
-        super().__init__(pool, timeout, awaited)
-        self._patience = patience
-        self.on_connect.append(learn_reign)
+    def __init__(self, pool: ConnectionPool, settings: Settings) -> None:
+        super().__init__(pool, settings)
+        self._reigns = {""}  # all reigns that this process has met; empty if it may not read the reign
+        self.on_connect.append(self._learn_reign)
 
     def reign_of(self, key: str) -> str:
         """Return the reign of the server that holds a store key, as last read; empty if it is not known."""
@@ -153,13 +181,19 @@ class _Discovered(Servers):
         """Read the reigns of all servers again: a server may have been a replica for a moment."""
         connections = list((await self.primaries()).values())
         replies = await asyncio.gather(
-            *(connection.prepare_again(learn_reign) for connection in connections), return_exceptions=True
+            *(connection.prepare_again(self._learn_reign) for connection in connections), return_exceptions=True
         )
         for connection, reply in zip(connections, replies, strict=True):
             if refusal(reply) == "READONLY":
                 connection.drop()
             elif isinstance(reply, BaseException) and not isinstance(reply, ERRORS):
                 raise reply
+
+    async def _learn_reign(self, connection: PipelinedConnection, holds: Holds) -> None:
+        await learn_reign(connection, holds)
+        if connection.reign not in self._reigns:
+            self._reigns.add(connection.reign)
+            self.on_reign(connection.reign)
 
     async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
         """Send commands, and send refused ones again."""
@@ -187,8 +221,8 @@ class _Discovered(Servers):
             await asyncio.sleep(_PAUSE)
 
     async def _send_refused(self, commands: Sequence[Command], replies: list[Any], *, replicated: bool) -> None:
-        """Send refused commands again until each has a reply or the deadline has passed."""
-        until = asyncio.get_running_loop().time() + self._patience
+        """Send again until each command has a reply or the deadline has passed."""
+        until = asyncio.get_running_loop().time() + self.settings.write_deadline
         while (again := [index for index, reply in enumerate(replies) if refusal(reply)]) and (
             asyncio.get_running_loop().time() < until
         ):
@@ -199,7 +233,7 @@ class _Discovered(Servers):
     async def _send(
         self, commands: Sequence[Command], indexes: Iterable[int], replies: list[Any], *, replicated: bool
     ) -> None:
-        """Send the commands at some indexes, and put their replies in place."""
+        """Put the replies in place."""
         packets: dict[PrimaryConnection, list[int]] = {}
         for index in indexes:
             try:
@@ -230,14 +264,11 @@ class _Discovered(Servers):
         await asyncio.gather(*(send_to(connection, packet) for connection, packet in packets.items()))
 
     async def _connection_for(self, key: str, _before: object) -> PrimaryConnection:
-        """Return the connection for a command. `_before`, the last reply to the command, may name the server."""
+        """Choose the server of a store key: `_before`, the last reply to the command, may name it."""
         return await self.find(key)
 
     async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
-        """Learn from refusals where store keys are. Return whether to pause before the next attempt.
-
-        `refused` has the store key of each refused command, with the refusal.
-        """
+        """Learn from the refusals of store keys where they are. Return whether to pause before the next attempt."""
         raise NotImplementedError
 
     def _lost(self) -> None:
@@ -247,8 +278,8 @@ class _Discovered(Servers):
 class Watched(_Discovered):
     """The primary that Sentinels name. redis-py asks them for each new connection."""
 
-    def __init__(self, pool: "PrimaryPool", timeout: float, patience: float, awaited: Awaited = NO_REPLICAS) -> None:
-        super().__init__(pool, timeout, patience, awaited)
+    def __init__(self, pool: "PrimaryPool", settings: Settings) -> None:
+        super().__init__(pool, settings)
         self._primary_pool = pool
         self.on_connect.insert(0, self._require_primary)
 
@@ -256,7 +287,8 @@ class Watched(_Discovered):
         """Return new connections to the replicas that the Sentinels name. The caller closes them."""
         pool = self._primary_pool
         found = await pool.sentinel_manager.discover_slaves(pool.service_name)
-        return {f"{host}:{port}": SharedConnection(pool.pool_of(host, port), self._timeout) for host, port in found}
+        timeout = self.settings.store_timeout
+        return {f"{host}:{port}": SharedConnection(pool.dialer.pool_of(host, port), timeout) for host, port in found}
 
     async def close(self) -> None:
         """Close all connections, also those to the Sentinels."""
@@ -264,7 +296,7 @@ class Watched(_Discovered):
         await self._primary_pool.sentinel_manager.aclose()
 
     async def _require_primary(self, connection: PipelinedConnection, _holds: Holds) -> None:
-        """Check that a server is still the primary. If not, refuse it, and ask another Sentinel next."""
+        """Ask another Sentinel next if the server is not the primary any more."""
         fields = await about(connection)
         if fields.get(b"role", b"master") != b"master":
             await self._primary_pool.distrust()
@@ -279,37 +311,22 @@ class Watched(_Discovered):
 class PrimaryPool(SentinelConnectionPool):
     """Connects to the primary that Sentinels name."""
 
-    def __init__(
-        self, name: str, places: Sequence[Place], url: str, options: dict[str, Any], login: dict[str, Any]
-    ) -> None:
-        """Prepare connections.
+    def __init__(self, name: str, places: Sequence[Place], dialer: Dialer, login: dict[str, Any]) -> None:
+        """Prepare connections to the primary that the Sentinels at `places` watch as `name`.
 
-        Args:
-            name: the name under which the Sentinels watch the primary.
-            places: the Sentinels.
-            url: the URL of the Sentinels, for messages.
-            options: the options of connections to the primary.
-            login: the user name and the password for the Sentinels.
+        `login` is for the Sentinels, and `dialer` makes connections to the primary.
         """
-        self._kind: type[AbstractConnection] = options.get("connection_class", Connection)
-        managed = SentinelManagedSSLConnection if self._kind is SSLConnection else SentinelManagedConnection
-        self._options = {key: value for key, value in options.items() if key != "connection_class"}
+        managed = SentinelManagedSSLConnection if dialer.kind is SSLConnection else SentinelManagedConnection
         personal = ("username", "password", "db")
-        asking = {key: value for key, value in self._options.items() if key not in personal} | login
-        for limit in ("socket_timeout", "socket_connect_timeout"):
-            asking[limit] = min(asking[limit], _DISCOVERY)
-        secure = {"ssl": True} if self._kind is SSLConnection else {}
+        asking = {key: value for key, value in dialer.asking.items() if key not in personal} | login
+        secure = {"ssl": True} if dialer.kind is SSLConnection else {}
         self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
         for sentinel in self._names.sentinels:  # redis-py asks the next one only after errors that it knows
-            sentinel.connection_pool.connection_class = ours(self._kind)
-        self._url = url
+            sentinel.connection_pool.connection_class = ours(dialer.kind)
+        self.dialer = dialer
         # redis-py reorders its list of Sentinels after an answer, and two calls at a time would lose a Sentinel.
         self._asking = asyncio.Lock()
-        super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
-
-    def pool_of(self, host: str, port: int) -> ConnectionPool:
-        """Return a pool of connections to another server, with the same options."""
-        return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
+        super().__init__(name, self._names, connection_class=ours(managed), **dialer.options)  # type: ignore[no-untyped-call]
 
     async def distrust(self) -> None:
         """Move the Sentinel that has answered to the end of the list: it names a server that is not the primary."""
@@ -317,12 +334,7 @@ class PrimaryPool(SentinelConnectionPool):
             self._names.sentinels.append(self._names.sentinels.pop(0))
 
     async def get_master_address(self) -> Place:
-        """Ask the Sentinels.
-
-        Raises:
-            StoreRoleError: they are no Sentinels, or watch no primary of this name.
-            LostConnectionError: none of them answers, or they know of no primary that is up.
-        """
+        """Ask the Sentinels."""
         async with self._asking:
             try:
                 place: Place = await super().get_master_address()  # type: ignore[no-untyped-call]
@@ -331,22 +343,19 @@ class PrimaryPool(SentinelConnectionPool):
         return place
 
     async def _reason(self, error: Exception) -> Exception:
-        """Find out why no Sentinel names a primary."""
         said = ""
         for sentinel in self._names.sentinels:
             try:
                 watched = await sentinel.sentinel_masters()
             except ResponseError as refused:
                 place = sentinel.connection_pool.connection_kwargs
-                role = await _wrong_kind(self.pool_of(place["host"], place["port"]), "sentinel", self._url)
-                return role or refused
+                return await self.dialer.fault_of((place["host"], place["port"]), "sentinel") or refused
             except ERRORS as away:
                 said = str(away)
                 continue
             if self.service_name not in watched:
-                known = (
-                    ", ".join(f"{self._url}/{name}" for name in sorted(map(str, watched))) or "none: they watch nothing"
-                )
+                urls = [f"{self.dialer.url}/{name}" for name in sorted(map(str, watched))]
+                known = ", ".join(urls) or "none: they watch nothing"
                 return StoreRoleError(f"the Sentinels watch no primary {self.service_name!r}: use {known}")
             said = "the primary is down"
         del error
@@ -356,33 +365,12 @@ class PrimaryPool(SentinelConnectionPool):
 class Cluster(_Discovered):
     """The primaries of a Cluster. Each holds the store keys of some slots."""
 
-    def __init__(
-        self,
-        places: Sequence[Place],
-        url: str,
-        options: dict[str, Any],
-        timeout: float,
-        patience: float,
-        awaited: Awaited = NO_REPLICAS,
-    ) -> None:
-        """Prepare connections.
-
-        Args:
-            places: some servers of the Cluster.
-            url: the URL of these servers, for messages.
-            options: the options of connections to the servers.
-            timeout: seconds that a call may take.
-            patience: seconds for which commands are sent again.
-            awaited: the replicas that must hold a write.
-        """
-        self._kind: type[AbstractConnection] = options.get("connection_class", Connection)
-        self._options = {key: value for key, value in options.items() if key != "connection_class"}
-        super().__init__(self._pool_of(*places[0]), timeout, patience, awaited)
-        asking = dict(options)
-        for limit in ("socket_timeout", "socket_connect_timeout"):
-            asking[limit] = min(asking[limit], _DISCOVERY)
+    def __init__(self, places: Sequence[Place], dialer: Dialer, settings: Settings) -> None:
+        """Prepare connections. `places` are some servers."""
+        super().__init__(dialer.pool_of(*places[0]), settings)
+        asking = dialer.asking | {"connection_class": dialer.kind}
         self._places = list(places)
-        self._url = url
+        self._dialer = dialer
         self._nodes = NodesManager(
             [ClusterNode(host, port, **asking) for host, port in places],
             require_full_coverage=False,
@@ -424,7 +412,8 @@ class Cluster(_Discovered):
         """Return new connections to all replicas. The caller closes them."""
         await self._learn()  # a server that has just become a replica may be missing in the list
         nodes = self._nodes.get_nodes_by_server_type("replica")
-        return {node.name: SharedConnection(self._pool_of(node.host, int(node.port)), self._timeout) for node in nodes}
+        timeout, pool_of = self.settings.store_timeout, self._dialer.pool_of
+        return {node.name: SharedConnection(pool_of(node.host, int(node.port)), timeout) for node in nodes}
 
     async def close(self) -> None:
         """Close all connections."""
@@ -439,16 +428,11 @@ class Cluster(_Discovered):
         await self._nodes.aclose()
         await self._nodes.aclose("startup_nodes")
 
-    def _pool_of(self, host: str, port: int) -> ConnectionPool:
-        return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
-
     def _connection_to(self, node: ClusterNode) -> PrimaryConnection:
         connection = self._connections.get(node.name)
         if connection is None:
-            pool = self._pool_of(node.host, int(node.port))
-            connection = PrimaryConnection(
-                pool, self._timeout, self.on_connect, lambda key: self.primary(key) is mine, self.awaited
-            )
+            pool = self._dialer.pool_of(node.host, int(node.port))
+            connection = PrimaryConnection(pool, self.settings, self.on_connect, lambda key: self.primary(key) is mine)
             mine = self._connections[node.name] = connection
         return connection
 
@@ -487,7 +471,7 @@ class Cluster(_Discovered):
             task.exception()
 
     async def _learn(self) -> None:
-        """Ask which server holds which slots. All callers wait for the same answer."""
+        """Ask once for all callers that wait."""
         self._lost()
         if self._learning is None:
             raise LostConnectionError("No connection available: the client is closed")
@@ -505,9 +489,9 @@ class Cluster(_Discovered):
         await self._retire()
 
     async def _retire(self) -> None:
-        """Retire the connections to servers that are no longer primaries, and close those retired by the last call.
+        """Retire the connections to servers that are no primaries, and close those that the last call retired.
 
-        If such a server becomes a primary again, it begins another reign, so it needs a new connection.
+        A server that becomes a primary again begins another reign, so it needs a new connection.
         """
         primaries = {node.name for node in self._nodes.get_nodes_by_server_type("primary")}
         before = self._retired
@@ -516,29 +500,12 @@ class Cluster(_Discovered):
             await connection.close()
 
     async def _reason(self, error: Exception) -> Exception:
-        """Find out why the servers do not say which of them holds which slots."""
         said: Exception = error
         for place in self._places:
-            reason = await _wrong_kind(self._pool_of(*place), "cluster", self._url)
+            reason = await self._dialer.fault_of(place, "cluster")
             if isinstance(reason, StoreRoleError):
                 return reason
             said = reason or said
         if isinstance(said, ResponseError):
             return said
         return LostConnectionError(f"No connection available: no server of the Cluster answers: {said}")
-
-
-async def _wrong_kind(pool: ConnectionPool, kind: Kind, url: str) -> Exception | None:
-    """Return an error if a server is not of the kind that the scheme of a URL says, or if it does not answer."""
-    place = f"{pool.connection_kwargs['host']}:{pool.connection_kwargs['port']}"
-    connection = PipelinedConnection(_DISCOVERY)
-    try:
-        await connection.open(pool)
-        await require_kind(connection, kind, f"{url.partition('+')[0]}://{place}")
-        if kind == "cluster":
-            await connection.call("CLUSTER", "SLOTS")
-    except (*ERRORS, StoreRoleError) as error:
-        return error
-    finally:
-        connection.abort()
-    return None

@@ -4,30 +4,15 @@
 -- Every check comes before the first write, and nothing after the first write can fail. All numbers are whole and
 -- exact. The script first looks for events that it has counted before. So a repeated event is always reported as
 -- repeated, even if the board takes no events by now.
--- KEYS[1] meta — hash: the board's state
--- KEYS[2] slots — sorted set: the start of every slot, scored by itself
--- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
--- KEYS[4] log — sorted set: the events of a sliding window, scored by their time (ms)
--- KEYS[5] taken — hash: member, absolute sum of its negative amounts in the log; and if a sum of zero is a score, a zero
---         byte and the member, the number of its events in the log
--- KEYS[6] entrants — hash: the registered members, if the board counts only those
--- KEYS[7] hidden — hash: the members without a rank
--- KEYS[8] journal — stream: what SQL does not hold yet
--- KEYS[9...] more — the request has the indexes of these store keys:
---         the buckets of identities (sets), newest first, and then the one to drop;
---         for each group:
---             slot (hash: member, value);
---             ranking (sorted set: name, score);
---             reached (hash: member, tag);
---             levels (sorted set: each score in the ranking);
---             metadata (hash: member, JSON);
---             votes (hash: voter digest, count);
---         for a correction or a merge, all slots of the board
+-- KEYS meta, slots, writers, log, taken, entrants, hidden, journal
+-- KEYS more... — for each group of the batch: slot, ranking, reached, levels, metadata, votes; for a correction or a
+--         merge: all slots of the board; for a batch with identities: their buckets, newest first, then the one to drop
 -- Request: AddRequest
 -- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in a slot; then, if the request
 --         asks for it, the value that each member of each group had to beat, '' for none
 --         {'ok', offset} — this batch was applied before
---         {'epoch', epoch} — the board has another epoch; '' if there is no board
+--         {'paused', ms} — the contents of the board are about to be replaced: ask again
+--         {'ruled'} — the board has other rules than the plan: open it again
 --         {'stale'} — a later batch of this writer was applied
 --         {'replan', newest, now, latest, bucket} — the plan does not fit the board's clock; now in milliseconds
 --         {'seen', i...} — these identities (i counts from 1) were counted before: plan again without them
@@ -42,64 +27,66 @@
 --         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, or
 --         for a log the sum of all absolute amounts. Where fields add up, for a log the value so far and, after a
 --         space, the sum of the negative amounts, without their sign
---         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
-local packed = ARGV[1]
-local request = cmsgpack.unpack(packed)
-local reign = ARGV[2] or ''
-local meta, slots, writers, log, taken, entrants, hidden, journal = unpack(KEYS, 1, 8)
-local identities, groups = request.identities, request.groups
-local buckets = identities and {unpack(KEYS, identities.newest, identities.oldest + 1)}
-local held = request.held and {unpack(KEYS, request.held.keys, request.held.keys + #request.held.starts - 1)}
-for i = 1, groups and #groups or 0 do
+packed = request.batch  -- the journal gets these bytes
+local batch = cmsgpack.unpack(request.batch)
+local identities, groups, rules, place = batch.identities, batch.groups or {}, batch.rules, 9
+for i = 1, #groups do
   local group, ranking = groups[i], {suffix = groups[i].suffix}
   group.slot, ranking.key, ranking.reached, ranking.levels, ranking.metadata, group.voters =
-    unpack(KEYS, group.keys, group.keys + 5)
-  group.ranking = ranking
+    unpack(KEYS, place, place + 5)
+  group.ranking, place = ranking, place + 6
 end
---@include clock
---@include reign
---@include board
+local held = request.held and {unpack(KEYS, place, place + #request.held.starts - 1)} or {}
+local buckets = {unpack(KEYS, place + #held)}
 --@include ranking
 --@include journal
---@include same_slots
-local board, refusal = open_board()
-if refusal then return refusal end
---@include numbered
+--@include opened
+local last = call('HGET', writers, request.writer)
+if last then  -- each writer numbers its batches: was this one applied before?
+  local sequence, offset = string.match(last, '^(%d+) (%d+)')
+  sequence = tonumber(sequence)
+  if sequence == request.sequence then return {'ok', offset} end
+  if sequence > request.sequence then return {'stale'} end
+end
+-- `paused` is the time (ms) until which the board is paused. If that is more than ten seconds ahead, the clock was set
+-- back since.
+local left = board.paused and tonumber(board.paused) - store_now or 0
+if left > 0 and left <= 10000 then return {'paused', digits(left)} end
+--@include ruled
 --@include repeated
 if board.frozen then return {'frozen'} end
-if not groups then return {'nothing'} end
+if #groups == 0 then return {'nothing'} end
 --@include held
---@include backlog
+if board.journal and request.backlog then
+  local waiting = tonumber(string.match(board.journal, '%d+$')) - tonumber(call('HGET', meta, 'drained') or 0)
+  if waiting + #packed > request.backlog then return {'backlog', digits(waiting)} end
+end
 --@include values
 --@include votes
 --@include room
---@include fields
 --@include log
 --@include range
 announce(board)
-board.newest = request.reached
-if name_left then name_left(board) end
 record(board, 'add', request.writer, request.sequence)
 --@include count
 if add_to_log then add_to_log() end
 record_tags(board, granted)
-if identities and identities.counted then
+if own > 0 then
   if call('EXISTS', buckets[1]) == 0 then
     call('UNLINK', buckets[#buckets])
     call('HSET', meta, 'bucket', digits(bucket))
   end
-  call('SADD', buckets[1], unpack(identities.all, 1, identities.counted))
+  call('SADD', buckets[1], unpack(identities.all, 1, own))
   call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- the bucket ends even if no later one replaces it
 end
-if board.made then call('HSET', meta, 'used', now) end  -- a board created at run time expires when nobody uses it
-if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
+if latest and batch.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
 local offset
 if counted == 0 then
-  offset = commit(board, 'newest', request.reached)
+  offset = commit(board, 'newest', batch.reached, 'used', store_now)
 else
-  offset = commit(board, 'newest', request.reached, 'gained', digits(board.gained + counted))
+  offset = commit(board, 'newest', batch.reached, 'used', store_now, 'gained', digits(board.gained + counted))
 end
-call('HSET', writers, request.writer, request.sequence .. ' ' .. offset .. ' ' .. time[1])
+call('HSET', writers, request.writer, request.sequence .. ' ' .. offset .. ' ' .. seconds)
 local beaten = request.beaten and {}
 for i = 1, beaten and #groups or 0 do
   local group = groups[i]

@@ -2,10 +2,8 @@
 -- Keeps marks of a ranking, and says which of them is the baseline, against which movement is measured: the one of an
 -- hour ago, or of the end of the last day or week. A mark has the first records, and digests of the members after them,
 -- which later calls add in steps. A board without records has no marks. The board's position stays the same.
--- KEYS[1] ranking — sorted set: name, score
--- KEYS[2] levels — sorted set: each score in the ranking
--- KEYS[3] meta — hash: the board's state
--- KEYS[4] baseline — hash: epoch and suffix of the ranking; marks: a list, the oldest first, packed by `cmsgpack`; since:
+-- KEYS ranking, levels, meta
+-- KEYS baseline — hash: epoch and suffix of the ranking; marks: a list, the oldest first, packed by `cmsgpack`; since:
 --         the time for which the first of them stands; at, gained: when the board was last looked at, and the sum of
 --         all amounts that it had counted by then; for each mark rows:<id>, as packed by `cmsgpack`: {member, score, …},
 --         and deep:<id>: four bytes for each of the next members, the first 31 bits of the SHA-1 of the member, and a
@@ -18,40 +16,34 @@
 --         look, and by how much the sum of all amounts grew in it; and the mark to which this call or the next one adds
 --         digests, or an empty string
 --         {'moved', now} — the time is not in the day or week of the caller
---         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
-local request = cmsgpack.unpack(ARGV[1])
-local reign = ARGV[2] or ''
-local ranking, levels, meta, baseline = unpack(KEYS)
 --@include reign
---@include clock
---@include order
 --@include page
 local MINUTE = 60000
 local STEP, HOUR = 5 * MINUTE, 60 * MINUTE
 
-local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest', 'reign', 'gained', 'offset')
+local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest', 'reign', 'gained', 'offset', 'clock', 'ruled')
+set_clock(state[7])
 local newest = tonumber(state[2])
 if state[1] ~= request.epoch then return {'epoch', state[1] or ''} end
 local refused = unchecked(state[4])
 if refused then return refused end
-if not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[3])) end
+if (request.ruled or false) ~= state[8] then return {'ruled'} end
+if not fits(view.clock, newest, nil) then return replan(newest, tonumber(state[3])) end
 if request.ends and (now < request.begun or now >= request.ends) then return {'moved', digits(now)} end
 
 local begun = request.begun or now - now % STEP
 local oldest = request.begun or begun - HOUR  -- a mark that stands for this time is old enough
 local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'marks', 'since', 'at', 'gained')
-local marks = held[1] == request.epoch and held[2] == request.suffix and cmsgpack.unpack(held[3]) or {}
+local marks = held[1] == request.epoch and held[2] == view.suffix and cmsgpack.unpack(held[3]) or {}
 if marks[1] and marks[#marks].step - begun > HOUR then marks = {} end  -- the store's clock was set back
 local last = marks[#marks]
 local since, at, gained = tonumber(held[4]), tonumber(held[5]), held[6]
 
 local function answer(more)
   local span = marks[1] and STEP or MINUTE
-  local wait = span - now % span
-  if request.ends then wait = math.min(wait, request.ends - now) end
-  if request.suffix ~= '' and request.clock.till then wait = math.min(wait, request.clock.till - now) end
+  local wait = span - store_now % span
+  if request.ends then wait = math.min(wait, request.ends - store_now) end
+  if view.suffix ~= '' and view.clock.till then wait = math.min(wait, view.clock.till - store_now) end
   if not marks[1] then return {'ok', '', digits(wait), '', 0, '0', '0', ''} end
   local gain = tonumber(gained) - tonumber(marks[1].gained)
   return {'ok', digits(since), digits(wait), marks[1].id, marks[1].known, digits(at - since), digits(gain), more or ''}
@@ -110,7 +102,7 @@ if due then
 end
 since, at, gained = math.min(math.max(marks[1].at, oldest), marks[1].till), now, state[5] or '0'
 if held[1] and not last then redis.call('DEL', baseline) end  -- it is of another epoch or period
-redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'marks', cmsgpack.pack(marks),
+redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', view.suffix, 'marks', cmsgpack.pack(marks),
   'since', digits(since), 'at', digits(now), 'gained', gained, unpack(fields))
 if #dropped > 0 then redis.call('HDEL', baseline, unpack(dropped)) end
 return answer(more)

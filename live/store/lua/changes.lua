@@ -1,13 +1,12 @@
 #!lua flags=no-writes
 -- Reads the fields of a hash, such as definitions, that have changed since the caller read them.
--- KEYS[1] hash — name, JSON; the field ':version' grows with every change, unless there is a counter
--- KEYS[2] changes — list: "version name" of each of the last changes, newest first
--- KEYS[3...] counter — string: grows with every change; none or one
+-- KEYS hash — name, JSON; the field ':version' grows with every change, unless there is a counter
+-- KEYS changes — list: "version name" of each of the last changes, newest first
+-- KEYS counter... — string: grows with every change; none or one
 -- Request: ChangesRequest
 -- Returns {'ok', version, now, name, value, ...} — a value that was deleted is ''; now in seconds
 --         {'gap'} — the list does not reach back to the caller's version: read the whole hash
-local request = cmsgpack.unpack(ARGV[1])
-local hash, changes, counter = unpack(KEYS)
+local counter = KEYS[3]
 
 local version = (counter and {redis.call('GET', counter)} or {redis.call('HGET', hash, ':version')})[1] or ''
 local reply = {'ok', version, redis.call('TIME')[1]}

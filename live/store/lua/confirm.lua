@@ -1,17 +1,13 @@
 #!lua flags=allow-oom
--- Records that a board was checked under the reign of this server. Clients see another epoch from then on.
+-- Records that a board was checked under the reign of this server, and at which offset this reign began. Clients see
+-- another epoch from then on. A swap that goes on ends: this server may lack some of what was loaded beside the board.
 --
 -- `safe` is the offset up to which SQL has the journal. If it is above the board's offset, the script lowers it.
--- KEYS[1] meta — hash: the board's state
+-- KEYS meta
 -- Request: ConfirmRequest
 -- Returns {'ok'} — the board is checked, now or before
---         {'reign', offset, link, epoch, resending} — the script has recorded nothing: the board is at another offset
---         than the one that was checked, or somebody sends again what a failover lost
---         {'epoch', epoch} — the board has another epoch; '' if there is no board
-local request = cmsgpack.unpack(ARGV[1])
-local reign = ARGV[2] or ''
-local meta = KEYS[1]
---@include reign
+--         {'reign', offset, link, epoch, behind} — the script has recorded nothing: the board is at another offset than
+--         the one that was checked, or somebody writes what a failover lost
 --@include board
 local board, refusal = open_board()
 if board then return {'ok'} end
@@ -20,6 +16,7 @@ if refusal[1] == 'epoch' or refusal[2] ~= request.offset or refusal[5] ~= '' the
 board = read_board()
 local safe, offset = tonumber(call('HGET', meta, 'safe')), board.offset
 announce(board)
+call('HDEL', meta, 'swap', 'paused')
 if safe and safe > offset then call('HSET', meta, 'safe', string.format('%.0f', offset)) end
-commit(board, 'reign', reign)
+commit(board, 'reign', reign, 'reign_from', request.offset)
 return {'ok'}

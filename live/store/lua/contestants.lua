@@ -1,20 +1,9 @@
 #!lua flags=no-writes
 -- Reads a piece of the contestants that are not hidden, at one instant: all, or only those that have no votes.
--- KEYS[1] ranking — sorted set: name, score
--- KEYS[2] reached — hash: member, tag
--- KEYS[3] hidden — hash: the members without a rank
--- KEYS[4] meta — hash: the board's state
--- KEYS[5] entrants — hash: member, JSON
+-- KEYS ranking, reached, hidden, meta, entrants
 -- Request: ContestantsRequest
 -- Returns {epoch, offset, cursor, {member, JSON, score, ...}} — epoch is '' for no board; the cursor of the next piece is
 --         '0' at the end; the score is '' without votes
---         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
-local request = cmsgpack.unpack(ARGV[1])
-local reign = ARGV[2] or ''
-local ranking, reached, hidden, meta, entrants = unpack(KEYS)
---@include clock
---@include reign
 --@include position
 local head, refusal = current_position()
 if refusal then return refusal end

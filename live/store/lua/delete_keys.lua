@@ -4,17 +4,13 @@
 --
 -- The first step renames the state. Without its state no script changes the board. After a crash, the next process
 -- finds in the renamed state which buckets of identities the board may have.
--- KEYS[1] meta — hash: the board's state
--- KEYS[2] gone — hash: the state of a deleted board
--- KEYS[3] slots — sorted set: the start of every slot, scored by itself
--- KEYS[4...] old — the store keys to delete
+-- KEYS meta, gone, slots
+-- KEYS old... — the store keys to delete
 -- Request: DeleteKeysRequest
 -- Returns {'left', cursor} — these store keys have more elements: call it again with the same store keys and this cursor
 --         {'ok', span, bucket, now, start...} — the length of buckets of identities and the start of the newest
 --         bucket ('' for unknown), the store's time in seconds, and the starts of slots with store keys left
 --         {'epoch', epoch} — there is another board
-local request = cmsgpack.unpack(ARGV[1])
-local meta, gone, slots = unpack(KEYS, 1, 3)
 --@include discard
 
 local held = redis.call('HGET', meta, 'epoch')

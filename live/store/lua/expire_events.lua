@@ -2,34 +2,18 @@
 -- Subtracts some of the events that have left a sliding window, oldest first.
 --
 -- An event in the log has not been subtracted yet, so any number of processes may run this script at once.
--- KEYS[1] ranking — sorted set: name, score
--- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score in the ranking
--- KEYS[4] meta — hash: the board's state
--- KEYS[5] slots — sorted set: the start of every slot, scored by itself
--- KEYS[6] slot — hash: the sum of each member's events
--- KEYS[7] log — sorted set: the events, scored by their time (ms)
--- KEYS[8] hidden — hash: the members without a rank
--- KEYS[9] taken — hash: see `add.lua`
--- KEYS[10] journal — stream: what SQL does not hold yet
+-- KEYS ranking, reached, levels, meta, slots
+-- KEYS slot — hash: the sum of each member's events
+-- KEYS log, hidden, taken, journal
 -- Request: ExpireEventsRequest
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
 --         {'moved', n} — the script subtracted n events: call it again
---         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
-local request = cmsgpack.unpack(ARGV[1])
-local reign = ARGV[2] or ''
-local ranking, reached, levels, meta, slots, slot, log, hidden, taken, journal = unpack(KEYS)
---@include clock
---@include reign
---@include board
---@include ranking
 --@include journal
+local rules = request.rules
 --@include subtract
 --@include fields
-local board, refusal = open_board()
-if refusal then return refusal end
+--@include ruled
 local window = request.window
 if request.by_event then now = board.latest end
 
@@ -37,7 +21,7 @@ local due = now and call('ZRANGEBYSCORE', log, '-inf', digits(now - window), 'LI
 if #due == 0 then
   if request.by_event then return {'idle', '-1'} end
   local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')
-  return {'idle', digits(first[2] and tonumber(first[2]) + window - now or window)}
+  return {'idle', digits(first[2] and tonumber(first[2]) + window - store_now or window)}
 end
 told_from = now - window + 1
 local index, members, values, counts, below = {}, {}, {}, {}, {}
@@ -95,13 +79,8 @@ for member, count in pairs(left) do
   end
 end
 put(ranked, board, members, names, old, new)
-local last = call('ZSCORE', log, due[#due])
 call('ZREM', log, unpack(due))
 if size == 0 then call('ZREM', slots, request.start) end  -- the store may refuse HLEN here; see `put`
 record_tags(board, granted)
-if board.left then
-  local offset, number = struct.unpack('>I5I3', due[#due])
-  call('HSET', meta, 'left', string.format('%.0f %.0f %.0f %.0f', now, last, offset, number))
-end
 commit(board)
 return {'moved', digits(#due)}

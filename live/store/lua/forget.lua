@@ -4,34 +4,19 @@
 -- The journal receives a digest of the member. When somebody computes from the journal what the board held, this entry
 -- deletes the member. A sliding window is searched event by event: a million events block the store for about half a
 -- second.
--- KEYS[1] meta — hash: the board's state
--- KEYS[2] slots — sorted set: the start of every slot, scored by itself
--- KEYS[3] journal — stream: what SQL does not hold yet
--- KEYS[4] log — sorted set: the events of a sliding window
--- KEYS[5] taken — hash: see `add.lua`
--- KEYS[6] entrants — hash: registered members, JSON
--- KEYS[7] hidden — hash: the members without a rank
--- KEYS[8] baseline — hash: what the ranking was like at earlier times; see `baseline.lua`
--- KEYS[9...] parts — for each slot, at the indexes in the request: slot, ranking, reached, levels, metadata, votes
+-- KEYS meta, slots, journal, log, taken, entrants, hidden, baseline
+-- KEYS parts... — see `rankings_of`
 -- Request: ForgetRequest
 -- Returns {'ok', offset}
---         {'slots'} — the slots have changed: ask again with their new store keys
---         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
-local request = cmsgpack.unpack(ARGV[1])
-local reign = ARGV[2] or ''
-local meta, slots, journal, log, taken, entrants, hidden, baseline = unpack(KEYS, 1, 8)
---@include clock
---@include reign
---@include board
+--         {'last'} — the journal has other entries by now
+local rules = request.rules
 --@include ranking
 --@include journal
---@include same_slots
-local board, refusal = open_board()
-if refusal then return refusal end
-local parts, starts = request.slots or {}, {}
-for i, part in ipairs(parts) do starts[i] = part.start end
+--@include rankings
+--@include opened
+local starts = request.starts or {}
 if not same_slots(starts) then return {'slots'} end
+if request.last and request.last ~= link_of(board) then return {'last'} end
 local member, votes = request.member, request.votes or {}
 
 local gone, first, step = {}, 0, 1000  -- read the log before anything is written; see `put`
@@ -76,19 +61,12 @@ end
 
 announce(board)
 record(board, 'forget', nil, nil, request.entry)
-local done = {}
-for _, part in ipairs(parts) do
-  local ranking, slot, voters = {suffix = part.suffix}, nil, nil
-  slot, ranking.key, ranking.reached, ranking.levels, ranking.metadata, voters =
-    unpack(KEYS, part.keys, part.keys + 5)
-  if not done[part.suffix] then
-    done[part.suffix] = true
-    local names, old = look_up(ranking, {member})
-    put(ranking, board, {member}, names, old, {})
-    call('HDEL', ranking.metadata, member)
-    each('HDEL', voters, votes)
-  end
-  call('HDEL', slot, member)
+for _, ranking in ipairs(rankings_of(KEYS, 9, starts, request.tables)) do
+  local names, old = look_up(ranking, {member})
+  put(ranking, board, {member}, names, old, {})
+  call('HDEL', ranking.metadata, member)
+  each('HDEL', ranking.votes, votes)
+  for _, slot in ipairs(ranking.slots) do call('HDEL', slot, member) end
 end
 each('ZREM', log, gone)
 call('HDEL', taken, member, '\0' .. member)

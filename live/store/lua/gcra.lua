@@ -5,12 +5,10 @@
 -- producer is ahead of its rate while the due time is in the future; its burst says how far ahead it may be. When the
 -- due time has passed, the store key has expired and the whole burst is free. A clock that is set back does not put a
 -- producer further ahead.
--- KEYS[1] due — string: two times in microseconds since 1970, with a space between
+-- KEYS due — string: two times in microseconds since 1970, with a space between
 -- Request: CreditRequest
 -- Returns {lent, ahead, wait} — lent: the number of events; ahead: microseconds until the last of them is due; wait:
 --         microseconds until it makes sense to ask again, 0 when every request got its event
-local request = cmsgpack.unpack(ARGV[1])
-local due = KEYS[1]
 local rate, burst, debt, need, spare = request.rate, request.burst, request.debt, request.need, request.spare
 
 local time = redis.call('TIME')

@@ -1,19 +1,15 @@
 #!lua flags=allow-oom
 -- Records how many viewers a process has on a board, and counts the viewers of all processes.
 -- A process that has not reported for a while has crashed: its viewers do not count, and the next report deletes them.
--- KEYS[1] meta — hash: the board's state
--- KEYS[2] viewers — hash: process, "viewers time" of its last report, the time in milliseconds
+-- KEYS meta, viewers
 -- Request: PresenceRequest
 -- Returns {'ok', total} — the viewers of all processes
 --         {'gone'} — there is no such board
-local request = cmsgpack.unpack(ARGV[1])
-local meta, viewers = KEYS[1], KEYS[2]
 --@include reports
 local process, count, ttl = request.process, request.count, request.ttl
 if redis.call('EXISTS', meta) == 0 then return {'gone'} end
 
-local now = milliseconds()
-local others, old = reported(viewers, process, ttl, now)
+local others, old = reported(viewers, process, ttl)
 if count > 0 then
   redis.call('HSET', viewers, process, string.format('%.0f %.0f', count, now))
   redis.call('PEXPIRE', viewers, ttl)

@@ -1,24 +1,12 @@
 #!lua flags=no-writes
 -- Reads consecutive records and the board's position, at one instant.
--- KEYS[1] ranking — sorted set: name, score
--- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score in the ranking
--- KEYS[4] meta — hash: the board's state
--- KEYS[5] metadata — hash: member, JSON
+-- KEYS ranking, reached, levels, meta, metadata
 -- Request: ReadRequest
 -- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described} — epoch is '' for
 --         no board; total is a number, or a number, '+', and a second number in units of 2^40; start is '' when the
 --         member is not on the board; rank belongs to the first record; described counts the members with metadata
 --         {epoch, offset} — the board is at the position that the caller knows
---         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
-local request = cmsgpack.unpack(ARGV[1])
-local reign = ARGV[2] or ''
-local ranking, reached, levels, meta, metadata = unpack(KEYS)
---@include clock
---@include order
 --@include page
---@include reign
 --@include position
 local head, refusal = current_position()
 if refusal then return refusal end

@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
 -- Replaces entries of the audit log, and writes the whole stream again: a stream keeps the bytes of deleted entries.
--- KEYS[1] trail — stream: the audit log
+-- KEYS trail
 -- Request: RedactRequest
 -- Returns {'ok'}
-local request = cmsgpack.unpack(ARGV[1])
-local trail, changed = KEYS[1], {}
+local changed = {}
 for i, name in ipairs(request.names) do changed[name] = request.entries[i] end
 local held = redis.call('XRANGE', trail, '-', '+')
 redis.call('DEL', trail)

@@ -1,11 +1,10 @@
 #!lua flags=allow-oom
 -- Stores the record of a producer, if it has not changed since the caller read it.
--- KEYS[1] producers — hash: producer, its record as JSON; the field ':version' grows with every change
+-- KEYS producers
 -- Request: RegisterRequest
 -- Returns {'ok', version}
 --         {'moved'} — the record has changed
-local request = cmsgpack.unpack(ARGV[1])
-local producers, producer = KEYS[1], request.producer
+local producer = request.producer
 
 if (redis.call('HGET', producers, producer) or '') ~= request.known then return {'moved'} end
 -- The first version is the time, so that a store that has lost its producers does not reach an earlier version again.

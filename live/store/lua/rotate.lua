@@ -3,37 +3,19 @@
 --
 -- A field in the slot has not been subtracted yet: the slot records its own progress. So any number of rotators may run
 -- at once, and any of them may stop between two steps.
--- KEYS[1] ranking — sorted set: name, score
--- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score in the ranking
--- KEYS[4] meta — hash: the board's state
--- KEYS[5] slots — sorted set: the start of every slot, scored by itself
--- KEYS[6] slot — hash: the oldest slot, as the caller believes
--- KEYS[7] hidden — hash: the members without a rank
--- KEYS[8] journal — stream: what SQL does not hold yet
--- KEYS[9...] others — if a sum of zero is a score: the other slots, in the order of their starts
+-- KEYS ranking, reached, levels, meta, slots
+-- KEYS slot — hash: the oldest slot, as the caller believes
+-- KEYS hidden, journal
+-- KEYS others... — if a sum of zero is a score: the other slots, in the order of their starts
 -- Request: RotateRequest
--- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
---         that depends on the next event
---         {'slot', start} — this slot is the oldest: call again with its store key
---         {'slots'} — the slots have changed: ask again with their new store keys
---         {'moved', n, cursor} — the script subtracted n fields: call it again
---         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
-local request = cmsgpack.unpack(ARGV[1])
-local reign = ARGV[2] or ''
-local ranking, reached, levels, meta, slots, slot, hidden, journal = unpack(KEYS, 1, 8)
---@include clock
---@include reign
---@include board
---@include ranking
+-- Returns {'moved', n, cursor} — the script subtracted n fields: call it again
 --@include journal
+local rules = request.rules
 --@include subtract
 --@include due
 --@include same_slots
-local board, refusal = open_board()
-refusal = refusal or not_due(board)
+--@include ruled
+refusal = not_due(board)
 if refusal then return refusal end
 told_from = 1000 * request.kept
 if not zero_is_none and not same_slots(request.starts or {}) then return {'slots'} end

@@ -1,12 +1,10 @@
 #!lua flags=allow-oom
 -- Finds a session of the admin page, and notes its use if asked to. This works when memory is full, because an operator
 -- may need to free memory.
--- KEYS[1] sessions — hash: the SHA-256 of a cookie, its session as JSON
+-- KEYS sessions
 -- Request: SessionRequest
 -- Returns {'ok', session}
 --         {'none'} — there is none, or it has ended
-local request = cmsgpack.unpack(ARGV[1])
-local sessions = KEYS[1]
 local found = redis.call('HGET', sessions, request.name)
 if not found then return {'none'} end
 

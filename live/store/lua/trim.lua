@@ -3,13 +3,10 @@
 --
 -- If the offset of the board is lower than that of SQL, the store has lost data. Then its entries may differ from those
 -- in SQL, so the script drops no entry.
--- KEYS[1] meta — hash: the board's state
--- KEYS[2] journal — stream: what SQL does not hold yet
+-- KEYS meta, journal
 -- Request: TrimRequest
 -- Returns {'ok', dropped}
 --         {'behind', offset} — the board is at this offset only
-local request = cmsgpack.unpack(ARGV[1])
-local meta, journal = unpack(KEYS)
 local epoch, offset = unpack(redis.call('HMGET', meta, 'epoch', 'offset'))
 local here = epoch == request.epoch
 if here and tonumber(offset) < request.offset then return {'behind', offset} end

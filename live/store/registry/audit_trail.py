@@ -3,16 +3,15 @@
 import getpass
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
 
+from live.domain.meaning import says
 from live.domain.producer import SERVER
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, Text, text
 
@@ -41,8 +40,9 @@ NOTE: Final = Script("note", NoteRequest)
 REDACT: Final = Script("redact", RedactRequest)
 
 OF_MEMBERS: Final = frozenset(
-    ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "begun"]
-)
+    ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "renamed", "begun",
+     "voided", "repaired"]
+)  # fmt: skip
 """The acts that concern members. Entries of an erased member have no `key` any more."""
 
 
@@ -58,37 +58,20 @@ ORIGIN: Final[ContextVar[ActOrigin]] = ContextVar("ORIGIN")
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One action of an administrator.
+    """One action of an administrator."""
 
-    Attributes:
-        at: the time in milliseconds since 1970, by the store's clock.
-        who: the id of an API key, `anonymous`, `server`, or `command:` and the user of a command.
-        what: what was done.
-        board: the board that was changed; empty if the action changed no board, or several.
-        key: the name of what was changed, such as a member or an API key; empty if it has no name.
-        address: the address of the client.
-        request: the `X-Request-Id` of the request.
-        reason: why, in the words of the administrator.
-        before: the values before the action; null if there were none.
-        after: the values after the action; null if there are none.
-    """
-
-    at: Annotated[int, Meta(description="Time of the action, in milliseconds since 1970.")] = 0
-    who: Annotated[
-        str, Meta(description="Id of an API key, `anonymous`, `server`, or `command:` and the user of a command.")
-    ]
-    what: Annotated[str, Meta(description="What was done.")]
-    board: Annotated[
-        str, Meta(description="Id of the board. Omitted for actions that do not belong to a single board.")
-    ] = ""
-    key: Annotated[str, Meta(description="The member or the API key that was changed. Omitted for other actions.")] = ""
-    address: Annotated[str, Meta(description="Address of the client. Omitted for commands.")] = ""
-    request: Annotated[str, Meta(description="The `X-Request-Id` of the request. Omitted without one.")] = ""
+    at: Annotated[int, says("Time of the action, in milliseconds since 1970.")] = 0
+    who: Annotated[str, says("Id of an API key, `anonymous`, `server`, or `command:` and the user of a command.")]
+    what: Annotated[str, says("What was done.")]
+    board: Annotated[str, says("Id of the board. Omitted for actions that do not belong to a single board.")] = ""
+    key: Annotated[str, says("The member or the API key that was changed. Omitted for other actions.")] = ""
+    address: Annotated[str, says("Address of the client. Omitted for commands.")] = ""
+    request: Annotated[str, says("The `X-Request-Id` of the request. Omitted without one.")] = ""
     reason: Annotated[
-        str, Meta(description="Why, in the words of the administrator. Omitted if the administrator gave no reason.")
+        str, says("Why, in the words of the administrator. Omitted if the administrator gave no reason.")
     ] = ""
-    before: Annotated[Any, Meta(description="The values before the action. Omitted if there were none.")] = None
-    after: Annotated[Any, Meta(description="The values after the action. Omitted if there are none.")] = None
+    before: Annotated[Any, says("The values before the action. Omitted if there were none.")] = None
+    after: Annotated[Any, says("The values after the action. Omitted if there are none.")] = None
 
 
 def entry_of(who: str, what: str, **fields: Any) -> AuditEntry:  # noqa: ANN401 - the fields of an entry
@@ -100,16 +83,13 @@ def entry_of(who: str, what: str, **fields: Any) -> AuditEntry:  # noqa: ANN401 
 class AuditTrail:
     """The audit log of one key prefix."""
 
-    def __init__(self, client: Store, prefix: str) -> None:
+    def __init__(self, client: Store) -> None:
         self._client = client
-        self._key = SystemKeys(prefix).trail
+        self._key = client.system.trail
 
     async def add(self, entry: AuditEntry) -> None:
         """Add an entry."""
-        data = msgspec.json.encode(entry)
-        if len(data) > MOST_BYTES:
-            data = msgspec.json.encode(msgspec.structs.replace(entry, before=None, after={"bytes": len(data)}))
-        await NOTE(self._client, [self._key], NoteRequest(MOST_ENTRIES, text(data)))
+        await NOTE(self._client, [self._key], NoteRequest(MOST_ENTRIES, text(encode(entry))))
 
     async def after(self, name: str) -> list[AuditEntry]:
         """Return the entries after the entry with this id, oldest first."""
@@ -137,15 +117,29 @@ class AuditTrail:
         ]
 
 
+def encode(entry: AuditEntry) -> bytes:
+    """Encode an entry. If it is too large, its size replaces the values before and after."""
+    data = msgspec.json.encode(entry)
+    if len(data) > MOST_BYTES:
+        data = msgspec.json.encode(msgspec.structs.replace(entry, before=None, after={"bytes": len(data)}))
+    return data
+
+
 def digest_of_person(name: str, whom: str) -> dict[str, str]:
     """Return a salted digest of a person for the audit log. Whoever knows the name can find the entry."""
     salt = secrets.token_hex(16)
     return {f"{whom}_sha256": hashlib.sha256(f"{salt}{name}".encode()).hexdigest(), "salt": salt}
 
 
-async def note_command(client: Store, prefix: str, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
+def without_members(found: Iterable[msgspec.Struct]) -> dict[str, Any]:
+    """Return the results of boards for the audit log, without their `examples`, which name members."""
+    boards: list[dict[str, Any]] = msgspec.to_builtins(list(found))
+    return {"boards": [{name: field for name, field in one.items() if name != "examples"} for one in boards]}
+
+
+async def note_command(client: Store, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
     """Add an entry for the action of a command, with the user who runs it."""
-    await AuditTrail(client, prefix).add(entry_of(command_user(), what, **fields))
+    await AuditTrail(client).add(entry_of(command_user(), what, **fields))
 
 
 @asynccontextmanager
@@ -156,10 +150,9 @@ async def acting(
     before: Any,  # noqa: ANN401 - of an entry
     **fields: Any,  # noqa: ANN401
 ) -> AsyncIterator[dict[str, Any]]:
-    """Add an entry when an action of many steps begins, and another with its result.
+    """Add an entry when an action of many steps begins, and another with the fields that the caller fills in.
 
-    The caller fills the fields of the second entry into the yielded dictionary. An interrupted action leaves only the
-    first entry.
+    An interrupted action leaves only the first entry.
     """
     await trail.add(entry_of(who, "begun", **fields, before=before, after={"act": what}))
     found: dict[str, Any] = {"before": before}
@@ -170,7 +163,6 @@ async def acting(
 @asynccontextmanager
 async def command_acting(
     client: Store,
-    prefix: str,
     what: str,
     before: Any = None,  # noqa: ANN401 - of an entry
     *,
@@ -181,7 +173,7 @@ async def command_acting(
     if dry:
         yield {}
         return
-    async with acting(AuditTrail(client, prefix), command_user(), what, before, **fields) as entry:
+    async with acting(AuditTrail(client), command_user(), what, before, **fields) as entry:
         yield entry
 
 
@@ -206,7 +198,7 @@ def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:
 
 
 def _without(value: Any, gone: Callable[[str], bool]) -> Any:  # noqa: ANN401 - decoded JSON
-    """Return a value of an entry without erased members: drop their fields and items, and empty their names."""
+    """Drop the fields and items of erased members, and empty their names."""
     match value:
         case dict():
             fields = {name: _without(field, gone) for name, field in value.items() if not gone(name)}

@@ -9,7 +9,6 @@ import msgspec
 from live.domain.event import key_fault
 from live.domain.item import Item
 from live.errors import ProblemError
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import decode_entry
@@ -21,15 +20,12 @@ _MOST_CHANGES: Final = 10_000  # some 500 KB; if more items change within a seco
 
 
 class PutItemsRequest(msgspec.Struct):
-    """Store the items (JSON) of distinct members.
-
-    `most` is the maximum number of all items, and `changes` is how many of the last changes the store remembers.
-    """
+    """Store the items (JSON) of distinct members."""
 
     members: list[str]
     items: list[Text]
-    most: int
-    changes: int = _MOST_CHANGES
+    most: int  # the maximum number of all items
+    changes: int = _MOST_CHANGES  # how many of the last changes the store remembers
 
 
 class DeleteItemRequest(msgspec.Struct):
@@ -51,8 +47,8 @@ class Items:
     whether there are any.
     """
 
-    def __init__(self, client: Store, prefix: str, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        keys = SystemKeys(prefix)
+    def __init__(self, client: Store, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        keys = client.system
         self._client = client
         self._key, self._version_key = keys.items, keys.items_version
         self._written = [keys.items, keys.items_version, keys.items_changes]
@@ -69,11 +65,7 @@ class Items:
         return bool(self._version)
 
     async def of(self, members: Sequence[str]) -> Mapping[str, Item]:
-        """Return the item of each member that has one. The answer may be up to a second behind the store.
-
-        Raises:
-            StoreUnavailableError: the store holds an item that can't be read.
-        """
+        """Return the item of each member that has one. The answer may be up to a second behind the store."""
         await self._refresh()
         known, version = self._known, self._version
         found = {member: known[member] for member in members if member in known}
@@ -88,11 +80,7 @@ class Items:
         return {member: found[member] for member in members if member in found}
 
     async def put(self, items: Sequence[Item]) -> None:
-        """Store items of distinct members, all or none.
-
-        Raises:
-            ProblemError: `too_many_items`.
-        """
+        """Store items of distinct members, or raise `too_many_items` and store none."""
         texts: list[Text] = [text(msgspec.json.encode(item)) for item in items]
         request = PutItemsRequest([item.member for item in items], texts, self._most)
         reply = await PUT_ITEMS(self._client, self._written, request)
@@ -106,7 +94,7 @@ class Items:
         self._refreshed = float("-inf")
 
     async def _refresh(self) -> None:
-        """Check whether an item has changed, at most once a second. If so, forget all remembered items."""
+        """Forget all remembered items if one has changed. Check at most once a second."""
         now = self._clock()
         if now - self._refreshed < FRESH:
             return

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from live.domain.text import counted
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 
 _EXPIRY: Final = 10_000  # milliseconds after which the reporting process counts as ended
@@ -18,41 +17,29 @@ _NEARLY: Final = 0.9  # the part of the allowed backlog at which a board is repo
 
 
 class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the journals.
+    """The state of the journals."""
 
-    Attributes:
-        lag: seconds since SQL had everything.
-        waiting: the bytes that wait in the store.
-        fullest: the board with the most waiting bytes.
-        most: the number of its waiting bytes.
-        delayed: the number of journals that can't be read from the store now.
-        why: a sentence about one of the delayed journals.
-        lost: the number of boards of which SQL has more than the store.
-        example: a sentence about one of these boards.
-        sql_away: whether SQL does not answer.
-    """
-
-    lag: float = 0.0
-    waiting: int = 0
-    fullest: str = ""
-    most: int = 0
-    delayed: int = 0
-    why: str = ""
-    lost: int = 0
-    example: str = ""
-    sql_away: bool = False
+    lag: float = 0.0  # seconds since SQL had everything
+    waiting: int = 0  # the bytes that wait in the store
+    fullest: str = ""  # the board with the most waiting bytes
+    most: int = 0  # the number of its waiting bytes
+    delayed: int = 0  # the number of journals that can't be read from the store now
+    why: str = ""  # a sentence about one of the delayed journals
+    lost: int = 0  # the number of boards of which SQL has more than the store
+    example: str = ""  # a sentence about one of these boards
+    sql_away: bool = False  # whether SQL does not answer
 
 
-async def is_sql_away(client: Store, prefix: str) -> bool:
+async def is_sql_away(client: Store) -> bool:
     """Return whether no process moves the journals to SQL, or whether SQL does not answer that process."""
-    key = SystemKeys(prefix).journal_health
+    key = client.system.journal_health
     health = await client.call(key, "GET", key)
     return health is None or msgspec.json.decode(health, type=JournalHealth).sql_away
 
 
-async def publish_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
+async def publish_health(client: Store, health: JournalHealth, fault: str) -> None:
     """Publish the state of the journals for all processes; `fault` says why entries are not moved to SQL."""
-    names = SystemKeys(prefix)
+    names = client.system
     await client.call(names.journal_health, "SET", names.journal_health, msgspec.json.encode(health), "PX", _EXPIRY)
     if fault:
         await client.call(names.journal_fault, "SET", names.journal_fault, fault, "PX", _FAULT_EXPIRY)

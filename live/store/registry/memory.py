@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.handshake import info_fields
 
@@ -21,11 +20,7 @@ class MemoryLook(msgspec.Struct, frozen=True):
 
 
 async def memory_of(client: Store) -> dict[str, tuple[int, int]]:
-    """Measure the memory of the servers of the store: the bytes in use, and the maximum (0: no limit).
-
-    Raises:
-        StoreUnavailableError: the servers of the store can't be found.
-    """
+    """Measure the memory of the servers of the store: the bytes in use, and the maximum (0: no limit)."""
     servers = dict[str, tuple[int, int]]()
     for server, reply in await client.each("INFO", "memory"):
         if not isinstance(reply, Exception):
@@ -34,15 +29,12 @@ async def memory_of(client: Store) -> dict[str, tuple[int, int]]:
     return servers
 
 
-async def look_at_memory(client: Store, prefix: str) -> list[MemoryLook]:
+async def look_at_memory(client: Store) -> list[MemoryLook]:
     """Measure the memory of the servers. Return the kept measurements, the oldest first, and then the new one.
 
-    Keep the new measurement if it is the first, or if the last kept one is at least an hour old.
-
-    Raises:
-        StoreUnavailableError: the store does not answer.
+    Keep the new one if it is the first, or if the last kept one is at least an hour old.
     """
-    key, present = SystemKeys(prefix).memory, MemoryLook(int(time.time()), await memory_of(client))
+    key, present = client.system.memory, MemoryLook(int(time.time()), await memory_of(client))
     looks = [msgspec.json.decode(look, type=MemoryLook) for look in await client.call(key, "LRANGE", key, 0, -1)]
     if not looks or present.at - looks[0].at >= HOUR:
         await client.call(key, "LPUSH", key, msgspec.json.encode(present))

@@ -14,7 +14,6 @@ import msgspec
 from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
-from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
@@ -45,23 +44,18 @@ _BOARDS_A_CALL: Final = 64  # boards in one packet, which takes the store a few 
 class Presence:
     """Report the viewers of one process, and count the viewers of all processes under one prefix of store keys."""
 
-    def __init__(self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT) -> None:
+    def __init__(self, client: Store, present: Script[PresenceRequest] = PRESENT) -> None:
         self._client = client
-        self._prefix = prefix
         self._present = present
         self._process = secrets.token_hex(8)
         self._reported: dict[str, float] = {}  # by board: when this process last reported viewers of it
         self._reporting = asyncio.Lock()
 
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Report how many viewers this process has on some boards. Return how many all processes have.
+        """Report how many viewers this process has on some boards, once a beat. Return how many all processes have.
 
-        Call this once a beat. The result leaves out boards that do not exist, and boards without a viewer both now and
-        at the last report. It also leaves out boards that can't be reached now: the next call reports these boards
-        again.
-
-        Raises:
-            StoreUnavailableError: no board can be reached. The store may have received the report.
+        The result leaves out boards that do not exist, boards without a viewer both now and at the last report, and
+        boards that can't be reached now, which the next call reports again.
         """
         async with self._reporting:
             now = time.monotonic()
@@ -76,7 +70,7 @@ class Presence:
             for first in range(0, len(boards), _BOARDS_A_CALL):
                 calls, commands = [], []
                 for board, count in boards[first : first + _BOARDS_A_CALL]:
-                    names = Keys(self._prefix, board)
+                    names = self._client.keys_of(board)
                     keys, request = [names.meta, names.viewers], PresenceRequest(self._process, count, _TTL_MS)
                     calls.append((board, keys, request))
                     commands.append((names.meta, self._present.command(keys, request)))
@@ -101,14 +95,10 @@ class Presence:
         return totals
 
     async def leave(self) -> None:
-        """Take back all reports, because the process stops.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable; the reports expire.
-        """
+        """Take back all reports, because the process stops. If the store is unavailable, they expire."""
         await self.report(dict.fromkeys(self._reported, 0))
 
     async def count(self, board: str) -> int:
         """Return how many viewers a board has in all processes. This also works on a store that can't be written."""
-        (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
+        (total,) = await VIEWERS(self._client, [self._client.keys_of(board).viewers], ViewersRequest(_TTL_MS))
         return int(total)

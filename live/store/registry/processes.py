@@ -15,21 +15,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
 
 class BeatRequest(msgspec.Struct):
-    """Record that a process is alive, for `ttl` ms, and which version of the definitions of boards it runs.
-
-    `fault` says why the process is not ready. It is empty if the process is ready.
-    """
+    """Record that a process is alive."""
 
     process: str
-    ttl: int
-    version: str
-    fault: str
+    ttl: int  # milliseconds for which it counts as alive
+    version: str  # of the definitions of boards that it runs
+    fault: str  # why the process is not ready; empty if it is
 
 
 BEAT: Final = Script("beat", BeatRequest, waits=False)
@@ -50,13 +46,11 @@ class Beat(NamedTuple):
 class Processes:
     """This process, which has some `boards`, and all other live processes under the prefix."""
 
-    def __init__(
-        self, client: Store, prefix: str, boards: Collection[str] = (), beat: Script[BeatRequest] = BEAT
-    ) -> None:
+    def __init__(self, client: Store, boards: Collection[str] = (), beat: Script[BeatRequest] = BEAT) -> None:
         self._client = client
         self._boards = boards
         self._beat = beat
-        names = SystemKeys(prefix)
+        names = client.system
         self._keys = [names.processes, names.process_versions, names.process_faults]
         self._version = ""
         self._own = secrets.token_hex(8)
@@ -75,19 +69,17 @@ class Processes:
         return Beat(has_ended=not known <= self._all, was_set=was_set)
 
     async def all_run(self, version: str) -> bool:
-        """Report the version of the definitions that this process runs.
+        """Report the version that this process runs. Return whether all other processes run it or a newer one.
 
-        Return whether all other processes run this version or a newer one.
-
-        A process that has reported no version does not count: it has not begun.
-        `version` is empty before the first definition, and is reported as 0.
+        A process that has reported no version does not count: it has not begun. `version` is empty before the first
+        definition, and is reported as 0.
         """
         self._version = version or "0"
         _, processes = await self._report()
         return all(int(theirs) >= int(self._version) for theirs in processes.values() if theirs)
 
     async def _report(self) -> tuple[int, dict[str, str]]:
-        """Report that this process is alive. Return the store's time, and the version of each live process."""
+        """Return the store's time, and the version of each live process."""
         fault = self._client.high_water.loss_of_all(self._boards)[:_LONGEST_FAULT]
         request = BeatRequest(self._own, _TTL_MS, self._version, fault)
         now, *found = await self._beat(self._client, self._keys, request)
@@ -103,22 +95,9 @@ class Processes:
         )
 
     async def leave(self) -> None:
-        """Say that this process ends.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable; the other processes notice the end after a few seconds.
-        """
+        """Say that this process ends. If the store is unavailable, others notice the end after a few seconds."""
         await self._client.calls([(key, ("HDEL", key, self._own)) for key in self._keys])
 
-
-class HoldRequest(msgspec.Struct):
-    """Give a process the lease for `ttl` milliseconds, unless another process holds it."""
-
-    process: str
-    ttl: int
-
-
-HOLD: Final = Script("hold", HoldRequest, waits=False)
 
 TTL: Final = 3.0  # seconds after which a process that does not renew its lease loses it
 
@@ -134,5 +113,8 @@ class ProcessLease:
 
     async def take(self) -> bool:
         """Take the lease if it is free, or renew it. Return whether this process holds it."""
-        reply = await HOLD(self._client, [self._key], HoldRequest(self._process, round(self._ttl * 1000)))
-        return bool(reply[0] == b"held")
+        key, ttl = self._key, round(self._ttl * 1000)
+        holder = await self._client.call(key, "SET", key, self._process, "NX", "GET", "PX", ttl)
+        if holder == self._process.encode():
+            return bool(await self._client.call(key, "PEXPIRE", key, ttl))
+        return holder is None

@@ -8,7 +8,6 @@ import msgspec
 
 from live.domain.producer import Scope, Secret, StoredProducer, digest_of, new_secret, with_secret, without_secret
 from live.errors import StoreUnavailableError
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, required
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, Text, text
@@ -38,39 +37,24 @@ class Registered(msgspec.Struct, frozen=True):
 class ProducerStore(VersionedHash):
     """The producers of one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, register: Script[RegisterRequest] = REGISTER) -> None:
-        super().__init__(client, "producers", SystemKeys(prefix).producers)
+    def __init__(self, client: Store, register: Script[RegisterRequest] = REGISTER) -> None:
+        super().__init__(client, "producers", client.system.producers)
         self._used = f"{self.key}:used"
         self._register = register
 
     async def load(self) -> Registered:
-        """Read all producers.
-
-        Raises:
-            StoreUnavailableError: the store holds a record that can't be read.
-        """
+        """Read all producers."""
         version, found, _ = await self._read()
         return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[StoredProducer, str]:
-        """Create a producer, or add a secret to it. Return its record and the secret.
-
-        The store has only the digest of the secret.
-
-        Raises:
-            SetupError: the id is not valid, or the producer has two live secrets.
-            StoreUnavailableError: the store is unavailable; with `unknown`, the secret may be live all the same.
-        """
+        """Create a producer, or add a secret to it. Return its record and the secret, whose digest is stored."""
         secret = secret or new_secret()
         digest = digest_of(secret.encode())
         return await self._change(producer, lambda old, now: with_secret(old, producer, scope, digest, now)), secret
 
     async def revoke(self, producer: str, fingerprint: str | None = None) -> StoredProducer:
-        """Revoke one secret of a producer, or all of them.
-
-        Raises:
-            SetupError: there is no such producer, or it has no such secret.
-        """
+        """Revoke one secret of a producer, or all of them."""
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
     async def note_uses(self, digests: set[bytes], refused: Counter[str]) -> None:
@@ -78,9 +62,6 @@ class ProducerStore(VersionedHash):
 
         `refused` counts, for each id of an API key, the requests that its rate has refused. Remove what is noted from
         `digests` and `refused`, so that the rest can be noted later.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
         """
         used, counts = list(digests), list(refused.items())
         now = int((await self._client.call(self._used, "TIME"))[0])
@@ -101,9 +82,6 @@ class ProducerStore(VersionedHash):
         """Return, for each fingerprint of a secret, when the secret was last used, in seconds since 1970.
 
         For each `refused_name` of an API key, the result also has how many of its requests its rate has refused.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
         """
         found = await self._client.call(self._used, "HGETALL", self._used)
         return {name.decode(): int(seconds) for name, seconds in zip(found[::2], found[1::2], strict=True)}

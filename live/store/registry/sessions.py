@@ -5,25 +5,17 @@ from typing import Final
 
 import msgspec
 
-from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
 
 class SessionRequest(msgspec.Struct):
-    """Find a session by the SHA-256 of its cookie, and note its use.
+    """Find a session by the SHA-256 of its cookie, and note its use."""
 
-    Attributes:
-        name: the SHA-256, in hexadecimal.
-        idle: seconds without use after which a session ends.
-        longest: seconds after which every session ends.
-        step: seconds from one note that the session is used to the next; -1 to note nothing.
-    """
-
-    name: str
-    idle: int
-    longest: int
-    step: int
+    name: str  # the SHA-256, in hexadecimal
+    idle: int  # seconds without use after which a session ends
+    longest: int  # seconds after which every session ends
+    step: int  # seconds from one note that the session is used to the next; -1 to note nothing
 
 
 SESSION: Final = Script("session", SessionRequest, waits=False)
@@ -35,15 +27,10 @@ _MOST: Final = 1000  # the most sessions; a further one ends the session that wa
 
 
 class Session(msgspec.Struct, frozen=True):
-    """The session of a browser that is signed in with an API key.
+    """The session of a browser that is signed in with an API key. Times are in seconds, by the store's clock."""
 
-    `id` and `fingerprint` name the API key and its secret.
-
-    `created` and `used` are in seconds since 1970, by the store's clock.
-    """
-
-    id: str
-    fingerprint: str
+    id: str  # of the API key
+    fingerprint: str  # of its secret
     created: int
     used: int
 
@@ -51,16 +38,12 @@ class Session(msgspec.Struct, frozen=True):
 class SessionStore:
     """The sessions of one key prefix."""
 
-    def __init__(self, client: Store, prefix: str) -> None:
+    def __init__(self, client: Store) -> None:
         self._client = client
-        self._key = SystemKeys(prefix).sessions
+        self._key = client.system.sessions
 
     async def add(self, name: str, producer: str, fingerprint: str) -> None:
-        """Begin a session. Drop the sessions that have ended and, if there are too many, those unused for longest.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Begin a session. Drop the sessions that have ended and, if there are too many, those unused for longest."""
         now = int((await self._client.call(self._key, "TIME"))[0])
         held = sorted((await self._all()).items(), key=lambda one: one[1].used)
         open_ones = [one for one, session in held if not _has_ended(session, now)]
@@ -70,39 +53,17 @@ class SessionStore:
         await self._client.write(self._key, "HSET", self._key, name, msgspec.json.encode(session))
 
     async def find(self, name: str, *, is_use: bool) -> Session | None:
-        """Return a session that has not ended. With `is_use`, note that it is used, so that it ends later.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return a session that has not ended. With `is_use`, note that it is used, so that it ends later."""
         request = SessionRequest(name, IDLE, LONGEST, _STEP if is_use else -1)
         reply = await SESSION(self._client, [self._key], request)
         return msgspec.json.decode(reply[1], type=Session) if reply[0] == b"ok" else None
 
-    async def peek(self, name: str) -> Session | None:
-        """Return a session that has not ended, without prolonging it.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
-        (now, _), held = await self._client.calls([(self._key, ("TIME",)), (self._key, ("HGET", self._key, name))])
-        session = None if held is None else msgspec.json.decode(held, type=Session)
-        return None if session is None or _has_ended(session, int(now)) else session
-
     async def end(self, name: str) -> None:
-        """End a session.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """End a session."""
         await self._drop([name])
 
     async def end_all(self, producer: str) -> int:
-        """End all sessions of an API key. Return how many there were.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """End all sessions of an API key. Return how many there were."""
         return await self._drop([name for name, session in (await self._all()).items() if session.id == producer])
 
     async def _all(self) -> dict[str, Session]:

@@ -28,7 +28,7 @@ class VersionedHash:
         return self._check_version(found or b"", known)
 
     async def _read(self) -> tuple[str, Mapping[str, bytes], int]:
-        """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call."""
+        """Return the version, all entries sorted by id, and the store's time in seconds, in one call."""
         known = self._known()
         fields, (now, _) = await self._client.calls([(self.key, ("HGETALL", self.key)), (self.key, ("TIME",))])
         found = {name.decode(): text for name, text in zip(fields[::2], fields[1::2], strict=True)}
@@ -36,21 +36,16 @@ class VersionedHash:
         return version, dict(sorted(found.items())), int(now)
 
     def _known(self) -> int:
-        """Return the last known version. Read it before you ask the store, because it may grow meanwhile."""
+        """Read it before you ask the store, because it may grow meanwhile."""
         return self._client.high_water.version_of(self._kind)
 
     def _check_version(self, version: bytes, known: int) -> str:
-        """Compare a version with the version that was known before."""
         self._client.high_water.check_version(self._kind, version.decode(), known)
         return version.decode()
 
 
 def decode_entry(text: bytes, kind: type[_T], name: str) -> _T:
-    """Decode an entry. `name` names the entry in the error message.
-
-    Raises:
-        StoreUnavailableError: the text is not an entry of this kind.
-    """
+    """Decode an entry. `name` names the entry in the error message."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:

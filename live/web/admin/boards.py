@@ -1,25 +1,31 @@
-"""The page of all boards: the state of the server, and for each board its kind, its state, and why it is quiet."""
+"""The pages of boards: one lists them, and says why each is quiet; one shows a board as TOML, and changes it."""
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from live.domain.board import Board
-from live.errors import EpochLostError, StoreUnavailableError
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.store.board.ledger import Ledger
+from live.store.board.usage import measure
 from live.web.activity import Sample
-from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.admin_page import AdminPage, ApiCall, Desk, board_path
+from live.web.api.boards import visible_choices
+from live.web.parts import search
 
 _ON_PAGE: Final = 100
 _LONGEST_SEARCH: Final = 64
 _WIDTH: Final = 120  # width of a sparkline, in units of its SVG `viewBox`
 _HEIGHT: Final = 24
 _MINUTE: Final = 6  # samples in a minute
+_MOST_SLOTS: Final = 100  # newest slots whose memory is measured
 _LONGEST_LAG: Final = 10.0  # seconds
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # names that need no quotes in TOML
 
 
 class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +36,6 @@ class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     board: Board
-    in_file: bool
     members: int | None
     viewers: int | None
     counted: int
@@ -46,60 +51,32 @@ class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
             return "votes"
         return "union" if self.board.union else self.board.operator
 
-    @property
-    def types(self) -> str:
-        """The types of the events that the board takes."""
-        return ", ".join(sorted(self.board.source))
 
-
-class ServerHealth(msgspec.Struct, frozen=True):
-    """The line above the table: events and refused events a second, viewers, and how far the journal is behind.
-
-    An API key that is limited to some boards does not see refused events, because they may be of other boards.
-    """
-
-    accepted: float
-    rejected: float | None
-    viewers: int
-    lag: float | None
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the journal is too far behind."""
-        return self.lag is not None and self.lag > _LONGEST_LAG
-
-
-async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
-    """Show a page of the table of boards."""
+async def _show_boards(desk: Desk) -> Response:
     query = desk.visit.query
-    search = query.get("q", "")[:_LONGEST_SEARCH].strip()
-    wanted = search.casefold()
+    text = query.get("q", "")[:_LONGEST_SEARCH].strip()
     boards = sorted(desk.ledgers(), key=lambda ledger: ledger.state.board.id)
-    found = [
-        ledger for ledger in boards if wanted in ledger.state.board.id or wanted in ledger.state.board.title.casefold()
-    ]
+    found = search(boards, text)
     samples = await desk.live.activity.samples()
 
     async def row(ledger: Ledger) -> BoardRow:
-        return await row_of(desk, ledger, samples)
+        return await _row_of(desk, ledger, samples)
 
     shown, number, page_count = desk.page_of(found, _ON_PAGE)
     rows = await desk.live.over_boards(row, shown, desk.visit.reader)
     return await desk.show(
         "boards",
-        error,
         listed=rows,
         health=_health_of(desk, boards, samples),
         count=len(found),
         number=number,
         page_count=page_count,
-        search=search,
+        search=text,
         longest=_LONGEST_SEARCH,
     )
 
 
-async def row_of(desk: Desk, ledger: Ledger, samples: Sequence[Sample]) -> BoardRow:
-    """Describe a board."""
+async def _row_of(desk: Desk, ledger: Ledger, samples: Sequence[Sample]) -> BoardRow:
     board = ledger.state.board
     members = viewers = None
     state = "stale"
@@ -113,7 +90,6 @@ async def row_of(desk: Desk, ledger: Ledger, samples: Sequence[Sample]) -> Board
     counted = [sample.accepted.get(board.id, 0) for sample in samples]
     return BoardRow(
         board=board,
-        in_file=board.id in desk.live.board_admin.in_file.by_id,
         members=members,
         viewers=viewers,
         counted=counted[-1],
@@ -125,16 +101,16 @@ async def row_of(desk: Desk, ledger: Ledger, samples: Sequence[Sample]) -> Board
 
 
 def _why(board: Board, state: str, counted: int) -> str:
-    """Return why nothing happens on a board: the end of a key `admin_why_…` of the translations.
+    """Return the end of a key `admin_why_…` of the translations.
 
     The text is empty if nothing stops the board, and it has counted an event since the server started.
     """
     votes, now = board.votes, time.time() * 1000
     if state in {"lost", "stale", "frozen"}:
         return state
-    if votes is not None and votes.closes is not None and votes.closes <= now:
+    if votes is not None and votes.closes_at is not None and votes.closes_at <= now:
         return "closed"
-    if votes is not None and votes.opens is not None and now < votes.opens:
+    if votes is not None and votes.opens_at is not None and now < votes.opens_at:
         return "not_open"
     if counted:
         return ""
@@ -142,14 +118,13 @@ def _why(board: Board, state: str, counted: int) -> str:
 
 
 def _rate(samples: Sequence[Sample], values: Sequence[int]) -> float:
-    """Return the events a second, over the last minute of the samples."""
+    """Return the events a second, over the last minute."""
     first = max(0, len(samples) - 1 - _MINUTE)
     span = samples[-1].at - samples[first].at
     return max(0, values[-1] - values[first]) / span if span else 0.0
 
 
 def _line(values: Sequence[int]) -> str:
-    """Draw the events between the samples as the points of a line."""
     steps = [max(0, after - before) for before, after in pairwise(values)]
     if not any(steps):
         return ""
@@ -158,16 +133,89 @@ def _line(values: Sequence[int]) -> str:
     return " ".join(points)
 
 
-def _health_of(desk: Desk, boards: Sequence[Ledger], samples: Sequence[Sample]) -> ServerHealth:
+def _health_of(desk: Desk, boards: Sequence[Ledger], samples: Sequence[Sample]) -> dict[str, float | None]:
+    """Return events and refused events a second, viewers, and how far the journal is behind.
+
+    An API key that is limited to some boards does not see refused events, because they may be of other boards.
+    """
     ids = [ledger.state.board.id for ledger in boards]
     accepted = [sum(sample.accepted.get(board, 0) for board in ids) for sample in samples]
     rejected = [sum(sample.rejected.values()) for sample in samples]
-    return ServerHealth(
-        _rate(samples, accepted),
-        None if desk.is_limited else _rate(samples, rejected),
-        sum(samples[-1].viewers.get(board, 0) for board in ids),
-        samples[-1].lag if desk.live.settings.journal != "off" else None,
+    lag = samples[-1].lag if desk.live.settings.journal != "off" else None
+    return {
+        "accepted": _rate(samples, accepted),
+        "rejected": None if desk.producer.is_limited else _rate(samples, rejected),
+        "viewers": sum(samples[-1].viewers.get(board, 0) for board in ids),
+        "lag": lag,
+        "is_late": lag is not None and lag > _LONGEST_LAG,
+    }
+
+
+async def _show_board(desk: Desk) -> Response:
+    ledger = await desk.ledger(desk.request.path_params["board"])
+    board = ledger.state.board
+    definition = await desk.live.board_admin.defined(board.id)
+    choices = visible_choices(desk.live, board, desk.visit.reader)
+    if definition is not None and choices.get("union") in (None, definition.choices.get("union")):
+        choices = definition.choices  # in the order in which they were written
+    client, keys = desk.live.client, ledger.state.keys
+    names = [keys.meta, keys.slots, *keys.fixed]
+    names += [keys.seen(ledger.state.buckets.newest - back * ledger.state.buckets.span) for back in range(2)]
+    for start in await client.call(keys.slots, "ZRANGE", keys.slots, -_MOST_SLOTS, -1):
+        own = int(start)
+        names += keys.of_slot(own) if ledger.state.board.window.tables else (keys.slot(own),)
+    measured = await measure(client, ledger.state.board.id, list(dict.fromkeys(names)))
+    return await desk.show(
+        "board",
+        row=await _row_of(desk, ledger, await desk.live.activity.samples()),
+        memory=measured.bytes,
+        toml=board_toml(board.id, choices),
+        put=ApiCall("PUT", board_path(board.id), choices),
+        freeze=_freezing(board),
+        delete=ApiCall("DELETE", board_path(board.id)),
     )
 
 
-PAGE: Final = AdminPage(path="", name="boards", show=show)
+async def _freeze(desk: Desk) -> Response:
+    board = (await desk.ledger(desk.request.path_params["board"])).state.board
+    await desk.send(_freezing(board))
+    return desk.done("thawed" if board.frozen else "frozen")
+
+
+async def _delete(desk: Desk) -> Response:
+    board = desk.request.path_params["board"]
+    if desk.form.get("id", "").strip() != board:
+        raise ProblemError("board_invalid", f"type the id of the board, {board}, to delete it with all its data")
+    ledger = await desk.ledger(board)
+    await desk.send(ApiCall("DELETE", board_path(ledger.state.board.id)))
+    return desk.done("deleted", "")
+
+
+def _freezing(board: Board) -> ApiCall:
+    return ApiCall("PATCH", board_path(board.id), {"frozen": not board.frozen})
+
+
+def board_toml(board: str, choices: Mapping[str, Any]) -> str:
+    """Write choices as a table of a boards file."""
+    given = {name: value for name, value in {"id": board, **choices}.items() if value is not None}
+    return "\n".join(("[[board]]", *(f"{_toml_name(name)} = {_toml_value(value)}" for name, value in given.items())))
+
+
+def _toml_value(value: Any) -> str:  # noqa: ANN401 - any JSON
+    if isinstance(value, Mapping):
+        inner = (f"{_toml_name(name)} = {_toml_value(one)}" for name, one in value.items() if one is not None)
+        return f"{{ {', '.join(inner)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    # Texts, numbers, true and false look the same in TOML and in JSON, except for this character in a text.
+    return msgspec.json.encode(value).decode().replace("\x7f", r"\u007f")
+
+
+def _toml_name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _toml_value(name)
+
+
+PAGES: Final = (
+    AdminPage(path="", name="boards", show=_show_boards),
+    AdminPage(path="boards/{board}", show=_show_board, acts={"freeze": _freeze, "delete": _delete}),
+)

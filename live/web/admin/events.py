@@ -8,10 +8,9 @@ from starlette.responses import Response
 
 from live.domain.event import Answer, IncomingEvent, event_fault
 from live.domain.validation_messages import in_words
-from live.errors import REFUSALS, ProblemError, StoreUnavailableError
+from live.errors import REFUSALS, ProblemError
 from live.journal.past.contributors import LatestEvents, latest_events
-from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.admin.calls import ApiCall
+from live.web.admin.admin_page import AdminPage, ApiCall, Desk, Form
 
 _FILTERS: Final = ("board", "type", "producer", "code")
 _LONGEST: Final = 128  # characters of a filter
@@ -19,20 +18,14 @@ _SHOWN: Final = 50
 _MOST_BOARDS: Final = 20  # boards whose accepted events are read
 
 
-async def show(
-    desk: Desk, error: Exception | None = None, form: Form = NO_FORM, answer: Answer | None = None
-) -> Response:
-    """Show the newest events of the boards that the API key includes, if they match the filter.
-
-    `answer` is the response to an event that was sent from the page.
-    """
+async def _show(desk: Desk, answer: Answer | None = None) -> Response:
+    """Show the newest events that the API key includes and the filter takes, and the `answer` to a test event."""
     query = desk.visit.query
     wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
     accepted, why = await _accepted(desk, wanted)
     types = {ledger.state.board.id: sorted(ledger.state.board.source) for ledger in desk.ledgers()}
     return await desk.show(
         "events",
-        error,
         boards=sorted(types),
         types=types,
         filters=_FILTERS,
@@ -44,13 +37,13 @@ async def show(
         refused=[
             event
             for event in await desk.live.intake.refusals.look()
-            if (not desk.is_limited or (event.board and desk.may(event.board)))
+            if (not desk.producer.is_limited or (event.board and desk.may(event.board)))
             and all(getattr(event, name) == text for name, text in wanted.items())
         ][:_SHOWN],
         meanings=REFUSALS,
-        form=form,
+        form=desk.form,
         answer=answer,
-        trial=ApiCall("POST", "/v1/events", _body(form) or {"key": "MEMBER"}),
+        trial=ApiCall("POST", "/v1/events", _body(desk.form) or {"key": "MEMBER"}),
     )
 
 
@@ -67,27 +60,21 @@ async def _accepted(desk: Desk, wanted: Form) -> tuple[Sequence[LatestEvents], s
         for board in boards
         if wanted.get("board") in {None, board.id} and ("type" not in wanted or wanted["type"] in board.source)
     )[:_MOST_BOARDS]
-    try:
-        found = await desk.live.past.run(desk.visit.client.network, latest_events, some)
-    except ProblemError as problem:
-        return [], problem.detail
-    except StoreUnavailableError:
-        return [], "the journal does not answer"
+    found, why = await desk.from_journal(desk.live.past.run(desk.visit.requester.network, latest_events, some))
     producer = wanted.get("producer")
-    return [event for event in found if producer is None or producer in event.producers][:_SHOWN], ""
+    return [event for event in found or () if producer is None or producer in event.producers][:_SHOWN], why
 
 
-async def send(desk: Desk, form: Form) -> Response:
-    """Send an event with the administrator's API key, and show the result."""
+async def _send(desk: Desk) -> Response:
     desk.producer.require("post")
     try:
-        event = msgspec.convert(_body(form), IncomingEvent)
+        event = msgspec.convert(_body(desk.form), IncomingEvent)
     except msgspec.ValidationError as error:
         raise ProblemError("malformed_body", in_words(error)) from None
     fault = event_fault(event)
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
-    return await show(desk, form=form, answer=await desk.live.intake.count(desk.producer, event))
+    return await _show(desk, await desk.live.intake.count(desk.producer, event))
 
 
 def _body(form: Form) -> dict[str, Any]:
@@ -100,4 +87,4 @@ def _body(form: Form) -> dict[str, Any]:
     return body
 
 
-PAGE: Final = AdminPage(path="events", name="events", show=show, acts={"send": send})
+PAGE: Final = AdminPage(path="events", name="events", show=_show, acts={"send": _send})

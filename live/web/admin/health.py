@@ -7,35 +7,22 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.maintenance.status import Measured, lost_at_most, measure_journal
-from live.store.board.keys import SystemKeys
+from live.errors import EpochLostError, StoreUnavailableError
+from live.maintenance.journal import lost_at_most, measure_journal
 from live.store.registry.journals import JournalHealth, faults_of
 from live.store.registry.memory import HOUR, MemoryLook, look_at_memory
-from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.http.responses import public_reason
-from live.web.writes.admin import MAX_ENTRIES
+from live.web.admin.admin_page import AdminPage, Desk
+from live.web.api.admin import MAX_ENTRIES
+from live.web.responses import public_reason
 
 _DAY: Final = 86_400
 _SHOWN_DAYS: Final = 14
 
 
-class JournalState(msgspec.Struct, frozen=True):
-    """The state of the journal: SQL has everything until `safe` (milliseconds since 1970); `behind` is in seconds.
-
-    All fields but `faults` are None if no process moves entries to SQL.
-    """
-
-    safe: int | None
-    behind: float | None
-    waiting: int | None
-    faults: Sequence[str]
-
-
 class ServerProcess(msgspec.Struct, frozen=True):
     """A process of the servers: seconds since it said that it is alive, and the version of definitions that it runs.
 
-    `fault` says why the process is not ready. It is empty for a process that is ready.
+    `fault` says why the process is not ready, or is empty.
     """
 
     name: str
@@ -58,26 +45,26 @@ class StoreMemory(msgspec.Struct, frozen=True):
     since: int | None
 
 
-async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
+async def _show(desk: Desk) -> Response:
     """Show the state of the boards and the server, as far as the API key may see them."""
     live = desk.live
-    boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
-    has_journal = live.settings.journal != "off"
-    measured, why = await _measured(desk, boards) if has_journal else (None, "")
+    is_limited, measured, why = desk.producer.is_limited, None, ""
+    if live.past is not None:
+        boards = desk.board_ids() if is_limited else None
+        measured, why = await desk.from_journal(live.past.run(desk.visit.requester.network, measure_journal, boards))
     try:
         faults, is_ready = await live.readiness.require(), True
         reasons = [*faults.machine, *faults.boards]
     except (StoreUnavailableError, EpochLostError) as unready:
         reasons, is_ready = [public_reason(unready)], False
     days = [] if measured is None else measured.days
-    entries = [] if desk.is_limited else await live.trail.last(MAX_ENTRIES)
+    entries = [] if is_limited else await live.trail.last(MAX_ENTRIES)
     # From the whole days that the journal has now, estimate its size when it has all the days that it keeps.
     today = int(time.time()) // _DAY
     whole = [day.bytes for day in days if day.day < today]
     return await desk.show(
         "health",
-        error,
-        journal=await _journal_of(desk) if has_journal else None,
+        journal=None if live.past is None else await _journal_of(desk),
         measured=measured,
         why=why,
         days=days[:_SHOWN_DAYS],
@@ -86,39 +73,29 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
         retention=int(live.settings.journal_events) // _DAY,
         lost=await lost_at_most(live.client, live.settings, measured.boards) if measured is not None else {},
         backup=next((entry for entry in entries if entry.what == "backed_up"), None),
-        reasons=[] if desk.is_limited else reasons,
+        reasons=[] if is_limited else reasons,
         is_ready=is_ready,
-        processes=[] if desk.is_limited else await _processes(desk),
-        memory=[] if desk.is_limited else await _memory(desk),
+        processes=[] if is_limited else await _processes(desk),
+        memory=[] if is_limited else await _memory(desk),
     )
 
 
-async def _journal_of(desk: Desk) -> JournalState:
-    live, names = desk.live, SystemKeys(desk.live.settings.key_prefix)
+async def _journal_of(desk: Desk) -> dict[str, object]:
+    """Read until when SQL has everything (`safe`, in milliseconds since 1970), or None if no process moves entries."""
+    live, names = desk.live, desk.live.client.system
     held, fault = await live.client.call(names.sink, "MGET", names.journal_health, names.journal_fault)
-    faults = [] if desk.is_limited else faults_of(held, fault, int(live.settings.journal_backlog))
+    faults = [] if desk.producer.is_limited else faults_of(held, fault, int(live.settings.journal_backlog))
     if held is None:
-        return JournalState(None, None, None, faults)
+        return {"safe": None, "faults": faults}
     health = msgspec.json.decode(held, type=JournalHealth)
-    waiting = None if desk.is_limited else health.waiting
-    return JournalState(round((time.time() - health.lag) * 1000), health.lag, waiting, faults)
-
-
-async def _measured(desk: Desk, boards: Sequence[str]) -> tuple[Measured | None, str]:
-    """Measure the journal in a process that reads the past. On failure, return the reason."""
-    past = desk.live.past
-    assert past is not None, "there is a journal"  # noqa: S101
-    try:
-        given = list(boards) if desk.is_limited else None
-        return await past.run(desk.visit.client.network, measure_journal, given), ""
-    except ProblemError as problem:
-        return None, problem.detail
-    except StoreUnavailableError:
-        return None, "the journal does not answer"
+    waiting = None if desk.producer.is_limited else health.waiting
+    return {
+        "safe": round((time.time() - health.lag) * 1000), "behind": health.lag, "waiting": waiting, "faults": faults,
+    }  # fmt: skip
 
 
 async def _processes(desk: Desk) -> list[ServerProcess]:
-    client, names = desk.live.client, SystemKeys(desk.live.settings.key_prefix)
+    client, names = desk.live.client, desk.live.client.system
     key = names.processes
     (seconds, micro), beats, *others = await client.calls([
         (key, ("TIME",)), *((one, ("HGETALL", one)) for one in (key, names.process_versions, names.process_faults)),
@@ -135,8 +112,7 @@ async def _processes(desk: Desk) -> list[ServerProcess]:
 
 
 async def _memory(desk: Desk) -> list[StoreMemory]:
-    """Say how much memory each server of the store takes, and when its memory will be full."""
-    looks = await look_at_memory(desk.live.client, desk.live.settings.key_prefix)
+    looks = await look_at_memory(desk.live.client)
     return [_grown(server, used, most, looks) for server, (used, most) in looks[-1].servers.items()]
 
 
@@ -151,4 +127,4 @@ def _grown(server: str, used: int, most: int, looks: Sequence[MemoryLook]) -> St
     return StoreMemory(server, used, most, None, None)
 
 
-PAGE: Final = AdminPage(path="health", name="health", show=show)
+PAGE: Final = AdminPage(path="health", name="health", show=_show)

@@ -1,6 +1,5 @@
 """The page of API keys and viewer tokens: create and revoke API keys, and sign tokens. A secret is shown once."""
 
-import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -11,12 +10,11 @@ import segno
 from markupsafe import Markup
 from starlette.responses import Response
 
-from live.auth.api_keys import VERBS
+from live.auth.keys import VERBS
 from live.domain.producer import ALL
-from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.admin.calls import ApiCall
+from live.web.admin.admin_page import AdminPage, ApiCall, Desk, Form
+from live.web.api.keys import KeyList, MadeKey, SignedToken
 from live.web.pages.rendering import site_of
-from live.web.writes.keys import KeyList, MadeKey, SignedToken
 
 _ON_PAGE: Final = 100
 _USUAL_LENGTH: Final = "8h"  # the lifetime that the form proposes for a viewer token
@@ -31,23 +29,18 @@ class MadeSecret(msgspec.Struct, frozen=True):
     code: Markup = Markup()
 
 
-_NOTHING: Final = MadeSecret()
-
-
-async def show(
-    desk: Desk, error: Exception | None = None, form: Form = NO_FORM, made: MadeSecret = _NOTHING
-) -> Response:
-    """Show the API keys, and a new API key or token."""
+async def _show(desk: Desk, made: MadeSecret | None = None) -> Response:
+    """Show the API keys, and a new API key or token, or else the requests to the API that the forms would send."""
+    form = desk.form if made is None else {}
     listing = ApiCall("GET", _PATH)
-    listed: Sequence[Mapping[str, Any]] = msgspec.json.decode((await desk.send(listing)).body, type=KeyList).keys
+    listed: Sequence[Mapping[str, Any]] = msgspec.json.decode(await desk.send(listing), type=KeyList).keys
     shown, number, page_count = desk.page_of(listed, _ON_PAGE)
     return await desk.show(
         "keys",
-        error,
         listed=shown,
         number=number,
         page_count=page_count,
-        made=made,
+        made=made or MadeSecret(),
         answers=form,
         verbs=VERBS,
         listing=listing,
@@ -59,33 +52,25 @@ async def show(
     )
 
 
-async def preview(desk: Desk, form: Form) -> Response:
-    """Show the page with the requests to the API that the forms would send."""
-    return await show(desk, form=form)
+async def _add(desk: Desk) -> Response:
+    made = await desk.send(_adding(desk.form))
+    return await _show(desk, MadeSecret(msgspec.json.decode(made, type=MadeKey).key))
 
 
-async def add(desk: Desk, form: Form) -> Response:
-    """Create an API key, or add a second secret to it, and show it."""
-    answer = await desk.send(_adding(form))
-    return await show(desk, made=MadeSecret(msgspec.json.decode(answer.body, type=MadeKey).key))
-
-
-async def revoke(desk: Desk, form: Form) -> Response:
-    """Revoke one secret of an API key."""
-    await desk.send(_revoking(form.get("id", ""), form.get("secret", "")))
+async def _revoke(desk: Desk) -> Response:
+    await desk.send(_revoking(desk.form.get("id", ""), desk.form.get("secret", "")))
     return desk.done("revoked")
 
 
-async def sign(desk: Desk, form: Form) -> Response:
-    """Sign a viewer token, and show it with a link and a QR code."""
-    answer = await desk.send(_signing(form))
-    token = msgspec.json.decode(answer.body, type=SignedToken).token
-    opened = _words(form, "opens")
+async def _sign(desk: Desk) -> Response:
+    token = msgspec.json.decode(await desk.send(_signing(desk.form)), type=SignedToken).token
+    opened = _words(desk.form, "opens")
     if not opened:  # a token for votes only, which opens no page
-        return await show(desk, made=MadeSecret(token))
+        return await _show(desk, MadeSecret(token))
     first = next((f"boards/{board}" for board in opened if not board.endswith(ALL)), "")
     link = f"{site_of(desk.visit)}/{first}?token={token}"
-    return await show(desk, made=MadeSecret(token, link, _code(link)))
+    code = segno.make(link, error="l", micro=False).svg_inline(dark="#000", light="#fff", border=4, scale=4)
+    return await _show(desk, MadeSecret(token, link, Markup(code)))  # noqa: S704 - an SVG of squares, without text
 
 
 def _words(form: Form, name: str) -> list[str]:
@@ -93,7 +78,7 @@ def _words(form: Form, name: str) -> list[str]:
 
 
 def _adding(form: Form) -> ApiCall:
-    """Make the request for an API key. Fields that are left out keep their value or have the default."""
+    """Leave out fields that keep their value or have the default."""
     rate = form.get("rate", "").strip()
     body = {
         "boards": _words(form, "boards"),
@@ -123,17 +108,10 @@ def _signing(form: Form) -> ApiCall:
     return ApiCall("POST", "/v1/tokens", body)
 
 
-def _code(link: str) -> Markup:
-    drawn = io.BytesIO()
-    code = segno.make(link, error="l", micro=False)
-    code.save(drawn, kind="svg", xmldecl=False, svgns=False, dark="#000", light="#fff", border=4, scale=4)
-    return Markup(drawn.getvalue().decode())  # noqa: S704 - an SVG of squares, without text
-
-
 PAGE: Final = AdminPage(
     path="keys",
     name="keys",
-    show=show,
-    acts={"add": add, "preview": preview, "revoke": revoke, "sign": sign},
+    show=_show,
+    acts={"add": _add, "preview": _show, "revoke": _revoke, "sign": _sign},
     needs_all_boards=True,
 )

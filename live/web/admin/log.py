@@ -1,22 +1,20 @@
 """The page of the audit log: every action, with the values before and after, and as a request."""
 
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
 
 from live.store.registry.audit_trail import OF_MEMBERS, AuditEntry
-from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.admin.calls import ApiCall
-from live.web.writes.admin import MAX_ENTRIES, AuditLog, visible_entries
+from live.web.admin.admin_page import AdminPage, ApiCall, Desk, board_path, item_path
+from live.web.api.admin import MAX_ENTRIES, AuditLog, visible_entries
 
 _ON_PAGE: Final = 50
 _LONGEST: Final = 256  # characters of a filter
 _FILTERS: Final = ("what", "who", "board", "key")
 
 
-async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
+async def _show(desk: Desk) -> Response:
     """Show a page of the newest entries, or of the entries whose fields equal the fields of the filter."""
     query = desk.visit.query
     wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
@@ -31,7 +29,6 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     shown, number, page_count = desk.page_of(found, _ON_PAGE)
     return await desk.show(
         "log",
-        error,
         acts=[(entry, call_of(entry)) for entry in shown],
         wanted=wanted,
         whats=sorted({entry.what for entry in entries}),
@@ -44,13 +41,9 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
 
 
 def call_of(entry: AuditEntry) -> ApiCall | None:
-    """Find the request that repeats the action of an entry.
-
-    Return None if the API has no such request, or if the entry does not say enough.
-    """
+    """Find the request that repeats the action of an entry, if the API has one and the entry says enough."""
     call: ApiCall | None = None
-    board = f"/v1/boards/{entry.board}"
-    record, item = f"{board}/records/{quote(entry.key, safe='')}", f"/v1/items/{quote(entry.key, safe='')}"
+    board, record, item = board_path(entry.board), board_path(entry.board, entry.key), item_path(entry.key)
     match entry.what:
         case what if what in OF_MEMBERS and not entry.key:
             pass  # the member was erased, or the entry is about several titles
@@ -80,8 +73,7 @@ def _table(value: object) -> dict[str, Any]:
 
 
 def _is_cut(entry: AuditEntry) -> bool:
-    """Tell whether an entry was too large for the values before and after."""
     return entry.before is None and set(_table(entry.after)) == {"bytes"}
 
 
-PAGE: Final = AdminPage(path="log", name="log", show=show)
+PAGE: Final = AdminPage(path="log", name="log", show=_show)

@@ -8,16 +8,14 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
 
-from live.domain.board import BOARD_ID
+from live.domain.choices import BOARD_ID
 from live.domain.text import ID_FORM
 from live.errors import ProblemError
-from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.admin.calls import ApiCall
+from live.web.admin.admin_page import AdminPage, ApiCall, Desk, Form, board_path
 
 WINDOWS: Final[Mapping[str, Any]] = {
     "day": {"calendar": "day"},
@@ -55,14 +53,14 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
 _ABOUT: Final = re.compile(r"`(\w+)")
 
 
-async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
+async def _show(desk: Desk) -> Response:
     """Show the form with what was typed, and mark the fields that the error names."""
-    wrong = _wrong(error.detail) if isinstance(error, ProblemError) else frozenset()
-    return await desk.show("new_board", error, answers=form or USUAL, options=OPTIONS, choices=FIELDS, wrong=wrong)
+    wrong = _wrong(desk.error.detail) if isinstance(desk.error, ProblemError) else frozenset()
+    return await desk.show("new_board", answers=desk.form or USUAL, options=OPTIONS, choices=FIELDS, wrong=wrong)
 
 
 def _wrong(mistakes: str) -> frozenset[str]:
-    """Find the fields that some lines name. A line that begins with a choice is about this choice alone."""
+    """Find the fields that some lines name: one that begins with a choice is about it alone."""
     named = set[str]()
     for line in mistakes.split("\n"):
         about = _ABOUT.match(line)
@@ -70,20 +68,19 @@ def _wrong(mistakes: str) -> frozenset[str]:
     return frozenset(field for field, choices in FIELDS.items() if named.intersection(choices)) or frozenset(["toml"])
 
 
-async def create(desk: Desk, form: Form) -> Response:
-    """Create the board."""
+async def _create(desk: Desk) -> Response:
+    form = desk.form
     board = form.get("id", "").strip()
     if not BOARD_ID.fullmatch(board):
         raise ProblemError("board_invalid", f"`id`: {ID_FORM}")
     desk.producer.require_board(board)
-    admin = desk.live.board_admin
-    if board in admin.in_file.by_id or await admin.defined(board) is not None:
+    if await desk.live.board_admin.defined(board) is not None:
         raise ProblemError("board_invalid", "`id`: there is a board with this id")
     try:
         choices = with_more(choices_of_answers(form), form.get("toml", ""))
     except (ValueError, OverflowError, RecursionError) as error:
         raise ProblemError("board_invalid", f"`toml`: {error}") from None
-    await desk.send(ApiCall("PUT", f"/v1/boards/{quote(board, safe='')}", choices))
+    await desk.send(ApiCall("PUT", board_path(board), choices))
     return desk.done("created", f"boards/{board}")
 
 
@@ -138,4 +135,4 @@ def choices_of_answers(form: Form) -> dict[str, Any]:
     }
 
 
-PAGE: Final = AdminPage(path="new", name="new_board", show=show, acts={"create": create}, most=32_768)
+PAGE: Final = AdminPage(path="new", name="new_board", show=_show, acts={"create": _create}, most=32_768)

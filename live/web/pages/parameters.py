@@ -1,24 +1,27 @@
-"""The parameters of pages."""
+"""The parameters of pages, and so the surfaces that show boards: a page, a wall, a frame, or an overlay over video."""
 
 import re
-from collections.abc import Collection, Sequence
-from functools import partial
-from typing import Annotated, Final, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from msgspec import Meta
-
+from live.domain.meaning import says
 from live.domain.window import parse_duration
 from live.fanout.subscription import MOST_WATCHED
-from live.network.parameters import Parameters
-from live.web.pages.display_modes import LEAST_ROTATION, MOST_ROTATION, PARTS, Surface, embed_theme, overlay_theme
+from live.http.parameters import Parameters
+from live.web.api.boards import Start
+from live.web.api.records import LONGEST_PREFIX
+from live.web.api.sources import AsOfTime, PeriodName, When
 from live.web.pages.language import TAGS
 from live.web.pages.preferences import THEMES
-from live.web.reads.boards import Start
-from live.web.reads.search import LONGEST_PREFIX
-from live.web.reads.sources import AsOfTime, PeriodName, When
 
 LONGEST_SEARCH: Final = 64  # characters
 
+_LEAST_ROTATION: Final = 5  # seconds
+_MOST_ROTATION: Final = 3600
+_PAGE_SIZE: Final = 50
+_SIDE_SIZE: Final = 20  # records per board, if a page shows several
+_WALL_SIZE: Final = 10
+_MOST_TALL: Final = 3  # boards; with more of them at the same time, a wall shows half as many records of each
 _SCALE: Final = re.compile(r"[0-9](?:\.[0-9]{1,2})?")
 _LEAST_SCALE: Final = 0.5
 _MOST_SCALE: Final = 5
@@ -29,15 +32,15 @@ class LookParameters(Parameters, frozen=True, kw_only=True):
 
     lang: Annotated[
         str | None,
-        Meta(
-            description="The language. By default the visitor's choice, or else the best one in `Accept-Language`.",
+        says(
+            "The language. By default the visitor's choice, or else the best one in `Accept-Language`.",
             extra={"schema": {"enum": list(TAGS)}},
         ),
     ] = None
     theme: Annotated[
         str | None,
-        Meta(
-            description="The theme. By default the visitor's choice, or else the theme of the system (`auto`).",
+        says(
+            "The theme. By default the visitor's choice, or else the theme of the system (`auto`).",
             extra={"schema": {"enum": list(THEMES)}},
         ),
     ] = None
@@ -47,8 +50,7 @@ class VisitParameters(LookParameters, frozen=True, kw_only=True):
     """How a page looks, and the viewer token of the visitor."""
 
     token: Annotated[
-        str | None,
-        Meta(description="A viewer token. The response sets a cookie, and redirects to the address without the token."),
+        str | None, says("A viewer token. The response sets a cookie, and redirects to the address without the token.")
     ] = None
 
 
@@ -56,35 +58,28 @@ class IndexParameters(VisitParameters, frozen=True, kw_only=True):
     """A page of the list of boards."""
 
     page: Annotated[
-        int,
-        Meta(ge=1, le=10**6, description="Number of the page of the list. A page beyond the last one is empty."),
+        int, says("Number of the page of the list. A page beyond the last one is empty.", ge=1, le=10**6)
     ] = 1
     q: Annotated[
         str,
-        Meta(
-            max_length=LONGEST_SEARCH,
-            description="List only boards with this text in their id or title, in upper or lower case.",
+        says(
+            "List only boards with this text in their id or title, in upper or lower case.", max_length=LONGEST_SEARCH
         ),
     ] = ""
 
 
 def _rotation_of(text: str) -> int:
-    """Read the number of seconds for which each page of a board is shown."""
     seconds = parse_duration(text)
-    if not LEAST_ROTATION <= seconds <= MOST_ROTATION:
+    if not _LEAST_ROTATION <= seconds <= _MOST_ROTATION:
         raise ValueError(text)
     return round(seconds)
 
 
-def _without_of(parts: Collection[str], text: str) -> frozenset[str]:
+def _without_of(text: str) -> frozenset[str]:
     without = frozenset(text.split(","))
-    if not without <= set(parts):
+    if without != {"qr"}:
         raise ValueError(text)
     return without
-
-
-def _some_of(parts: Sequence[str]) -> str:
-    return f"some of {', '.join(parts)}, separated by commas"
 
 
 def _scale_of(text: str) -> str:
@@ -94,12 +89,18 @@ def _scale_of(text: str) -> str:
 
 
 class ShownParameters(VisitParameters, frozen=True, kw_only=True):
-    """The records that a surface shows."""
+    """The records that a surface shows.
+
+    A surface other than a page has no header, no footer and no controls. Other pages and programs may show it in a
+    frame if `is_framed`.
+    """
+
+    is_framed: ClassVar[bool] = False
 
     period: PeriodName = "current"
     as_of: AsOfTime = None
-    key: Annotated[str | None, Meta(description="A member whose rank is shown.")] = None
-    limit: Annotated[int, Meta(ge=1, le=MOST_WATCHED, description="The number of records.")] | None = None
+    key: Annotated[str | None, says("A member whose rank is shown.")] = None
+    limit: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] | None = None
 
     @property
     def when(self) -> When:
@@ -110,87 +111,106 @@ class ShownParameters(VisitParameters, frozen=True, kw_only=True):
 class PageParameters(ShownParameters, frozen=True, kw_only=True):
     """The page of a board, or with `display` the display on a wall."""
 
-    display: Annotated[
-        Literal["page", "wall"], Meta(description="A display on a wall: ten records, readable across a room.")
-    ] = "page"
+    display: Annotated[Literal["page", "wall"], says("A display on a wall: ten records, readable across a room.")] = (
+        "page"
+    )
     rotate: Annotated[
         int,
-        Meta(
-            description="On a wall: show the pages of the boards one after another, each for this time.",
+        says(
+            "On a wall: show the pages of the boards one after another, each for this time.",
             extra={
                 "read": _rotation_of,
-                "valid": f"from {LEAST_ROTATION}s to {MOST_ROTATION}s, like 20s",
+                "valid": f"from {_LEAST_ROTATION}s to {_MOST_ROTATION}s, like 20s",
                 "schema": {"type": "string", "examples": ["20s"]},
             },
         ),
     ] = 0
     without: Annotated[
         frozenset[str],
-        Meta(
-            description="On a wall: `qr` leaves out the QR codes.",
-            extra={"read": partial(_without_of, PARTS), "valid": _some_of(PARTS), "schema": {"type": "string"}},
+        says(
+            "On a wall: `qr` leaves out the QR codes.",
+            extra={
+                "read": _without_of,
+                "valid": "some of qr, separated by commas",
+                "schema": {"type": "string"},
+            },
         ),
     ] = frozenset()
-    start: Annotated[Start, Meta(description="Number of records to skip. A page with a start does not update.")] = 0
+    start: Annotated[Start, says("Number of records to skip. A page with a start does not update.")] = 0
     contestants: Annotated[
-        str | None,
-        Meta(description="The place from which to list contestants without votes. Links of the page have it."),
+        str | None, says("The place from which to list contestants without votes. Links of the page have it.")
     ] = None
     find: Annotated[
         str,
-        Meta(
-            max_length=LONGEST_PREFIX,
-            description="List members with a word in their name or title that begins with this text.",
-        ),
+        says("List members with a word in their name or title that begins with this text.", max_length=LONGEST_PREFIX),
     ] = ""
 
     @property
-    def surface(self) -> Surface:
-        """The page, or the display on a wall."""
+    def name(self) -> str:
+        """The name of the surface."""
+        return self.display
+
+    def size_of(self, boards: int) -> int:
+        """Return how many records of each board the surface shows, unless the address has a `limit`."""
         if self.display == "page":
-            return Surface()
-        return Surface(name="wall", rotate=self.rotate, without=self.without)
+            return _PAGE_SIZE if boards == 1 else _SIDE_SIZE
+        return _WALL_SIZE if boards <= _MOST_TALL or self.rotate else _WALL_SIZE // 2
 
 
-class EmbedParameters(ShownParameters, frozen=True, kw_only=True):
+class FramedParameters(ShownParameters, frozen=True, kw_only=True):
+    """A surface that other pages and programs show."""
+
+    is_framed: ClassVar[bool] = True
+
+    rows: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] = 10
+
+    def size_of(self, _boards: int) -> int:
+        """Return how many records of each board are shown, unless the address has a `limit`."""
+        return self.rows
+
+
+class EmbedParameters(FramedParameters, frozen=True, kw_only=True):
     """A frame on another page.
 
     The frame is light unless the address has `theme=dark` or `theme=auto`: the page around it may not follow the system
     of the visitor, as `auto` does.
     """
 
-    rows: Annotated[int, Meta(ge=1, le=MOST_WATCHED, description="The number of records.")] = 10
+    name: ClassVar[str] = "embed"
     theme: Annotated[
         str | None,
-        Meta(
-            description="The theme. By default light; `auto` is the theme of the system.",
-            extra={"schema": {"enum": list(THEMES)}},
+        says(
+            "The theme. By default light; `auto` is the theme of the system.", extra={"schema": {"enum": list(THEMES)}}
         ),
     ] = None
     bg: Annotated[
-        Literal["page", "transparent"],
-        Meta(description="Let the background of the page around the frame show through."),
+        Literal["page", "transparent"], says("Let the background of the page around the frame show through.")
     ] = "page"
 
     @property
-    def surface(self) -> Surface:
-        """The frame."""
-        return Surface(
-            name="embed", rows=self.rows, transparent=self.bg == "transparent", theme=embed_theme(self.theme)
-        )
+    def transparent(self) -> bool:
+        """Whether the background of the page around the frame shows through."""
+        return self.bg == "transparent"
+
+    @property
+    def own_theme(self) -> str | None:
+        """The theme of the frame. None means the theme of the system."""
+        return None if self.theme == "auto" else "dark" if self.theme == "dark" else "light"
 
 
-class OverlayParameters(ShownParameters, frozen=True, kw_only=True):
+class OverlayParameters(FramedParameters, frozen=True, kw_only=True):
     """An overlay for video."""
 
-    rows: Annotated[int, Meta(ge=1, le=MOST_WATCHED, description="The number of records.")] = 8
-    theme: Annotated[
-        str | None, Meta(description="The theme. By default dark.", extra={"schema": {"enum": ["light", "dark"]}})
-    ] = None
+    name: ClassVar[str] = "overlay"
+    transparent: ClassVar[bool] = True
+    rows: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] = 8
+    theme: Annotated[str | None, says("The theme. By default dark.", extra={"schema": {"enum": ["light", "dark"]}})] = (
+        None
+    )
     scale: Annotated[
         str,
-        Meta(
-            description="Multiply all sizes by this.",
+        says(
+            "Multiply all sizes by this.",
             extra={
                 "read": _scale_of,
                 "valid": f"a number from {_LEAST_SCALE} to {_MOST_SCALE}",
@@ -200,15 +220,20 @@ class OverlayParameters(ShownParameters, frozen=True, kw_only=True):
     ] = "1"
 
     @property
-    def surface(self) -> Surface:
-        """The overlay."""
-        return Surface(
-            name="overlay",
-            rows=self.rows,
-            scale=self.scale,
-            transparent=True,
-            theme=overlay_theme(self.theme),
+    def own_theme(self) -> str:
+        """The theme of the overlay."""
+        return "light" if self.theme == "light" else "dark"
+
+
+Surface: TypeAlias = PageParameters | EmbedParameters | OverlayParameters
+
+
+def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
+    """Choose the surface of an error page: the frame or the overlay of the request, or else a page."""
+    if path.startswith("/overlay/"):
+        return OverlayParameters(theme=query.get("theme"))
+    if path.startswith("/embed/"):
+        return EmbedParameters(
+            theme=query.get("theme"), bg="transparent" if query.get("bg") == "transparent" else "page"
         )
-
-
-SurfaceParameters: TypeAlias = PageParameters | EmbedParameters | OverlayParameters
+    return PageParameters()

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from live.errors import ProblemError
-from live.web.http.forms import read_form, require_own_page
-from live.web.http.middleware import client_of
-from live.web.http.responses import NOT_STORED
+from live.web.middleware import requester_of
 from live.web.pages.language import TAGS
-from live.web.services import live_of
+from live.web.parts import live_of
+from live.web.requests import read_form, require_own_page
+from live.web.responses import NOT_STORED
 
 THEMES: Final = ("auto", "light", "dark")  # `auto` means the theme of the system
 ROWS: Final = ("normal", "compact")
@@ -54,7 +54,7 @@ async def choose_preferences(request: Request) -> Response:
             form[name],
             max_age=_COOKIE_AGE,
             path=live_of(request).settings.root_path or "/",
-            secure=client_of(request).scheme == "https",
+            secure=requester_of(request).scheme == "https",
             httponly=True,
             samesite="lax",
         )

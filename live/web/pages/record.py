@@ -1,10 +1,12 @@
-"""The page of one record: its rank and score, the records next to it, and how it came there."""
+"""The page of one record: its rank and score, the records next to it, and the lines of its score and its rank."""
 
 import asyncio
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -13,19 +15,25 @@ from starlette.responses import Response
 from live.domain.board import Board
 from live.domain.event import key_fault
 from live.domain.ranking import Page, Record
-from live.domain.window import Periods
-from live.errors import ProblemError
+from live.domain.window import EVER, Periods, Slot
+from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
+from live.http.reply import Reply
+from live.journal.past.history import read_history
+from live.journal.past.queries import NoPastError, Step
+from live.journal.past.rankings import read_reach
 from live.store.board.ledger import Ledger
 from live.store.board.read.slots import SlotValues, read_slots
-from live.web.http.responses import negotiated, reply_of
-from live.web.pages.ballot import given_of
-from live.web.pages.charts import History, LineChart, RankEvent, TimeTick, events_of, line_of, time_ticks
+from live.web.api.items import items_of
+from live.web.api.records import find_contestant
+from live.web.api.sources import BoardPast
 from live.web.pages.language import Language, grouped
+from live.web.pages.likes import given_of
 from live.web.pages.parameters import VisitParameters
-from live.web.pages.rendering import format_of, render, takes_likes, visit_of
+from live.web.pages.rendering import render, takes_likes, visit_of
 from live.web.pages.trends import trends_of
-from live.web.pages.words import moment, moment_words, name_words, period_words, short
-from live.web.reads.items import items_of
+from live.web.pages.words import format_of, moment, moment_words, name_words, period_words, short
+from live.web.parts import Live
+from live.web.responses import negotiated
 
 MOST_SLOTS: Final = 200
 
@@ -33,6 +41,66 @@ _LEAST_SLOTS: Final = 2
 _LONG: Final = 100_000
 _DIGITS: Final = 1000  # values below this number of steps have at most three digits that are not zero
 _LETTER: Final = 0.62  # the width of a digit, of the size of the text
+_PATIENCE: Final = 0.5  # seconds; after this, the page is shown without the chart
+_KEPT: Final = 1000  # results that a process remembers; it forgets the oldest first
+_MOST_STEPS: Final = 4  # maximum number of steps between the lowest and the highest value of an axis
+_TOP: Final = 10
+_LEAST_MOVE: Final = 3  # ranks; a smaller move is not listed
+_MOST_EVENTS: Final = 6  # changes of a record that are listed; as many as `KEPT` in `stories.js`
+_MARGIN: Final = 5  # percent of a chart above the best and below the worst value
+_DAY: Final = 86_400  # seconds
+_LENGTHS: Final = (10, 30, 60, 300, 900, 1800)  # seconds of a slot, where the window has none
+_MOST_RECENT: Final = 60  # such slots
+_TIMES: Final = (  # steps of the time axis in seconds, with the form of its labels
+    *((seconds, "clock") for seconds in (60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200)),
+    *((days * _DAY, "day") for days in (1, 2, 7, 14, 28, 56)),
+    *((days * _DAY, "month") for days in (91, 182, 365, 730, 3650)),
+)
+_MOST_TIMES: Final = 5
+_LAST_TIME: Final = 0.88  # a label beyond this part of the axis would touch "now"
+
+
+class AxisTick(NamedTuple):
+    """A value on an axis in words, and its place in percent from the top."""
+
+    text: str
+    y: str
+
+
+class TimeTick(NamedTuple):
+    """A time on the axis in seconds since 1970, its place in percent from the start, and the form of its label."""
+
+    time: int
+    x: str
+    form: str
+
+
+class RankEvent(NamedTuple):
+    """A change in the history of a record: the number of its slot, and the name of its sentence in the words."""
+
+    slot: int
+    name: Literal[
+        "takes_first", "loses_first", "enters_top", "leaves_top", "climbs", "falls", "joins_board", "leaves_board"
+    ]
+    rank: int
+    by: int
+
+
+class History(NamedTuple):
+    """Slots, the oldest first, and the score and rank of a record at the end of each slot but the last, if known."""
+
+    slots: Sequence[Slot]
+    steps: Sequence[Step]
+
+
+class LineChart(msgspec.Struct, frozen=True):
+    """A line on a scale of 100, with better values higher. `end` is the place of its newest value, or empty."""
+
+    path: str
+    ticks: Sequence[AxisTick]
+    end: str
+    best: int
+    worst: int
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -74,24 +142,25 @@ async def show_record(request: Request, query: VisitParameters) -> Response:  # 
     Shows the score of the member in each slot of the window, its rank and its neighbours. The page updates live.
     """
     visit = visit_of(request)
-    live, client, language = visit.live, visit.client.network, visit.language
+    live, client, language = visit.live, visit.requester.network, visit.language
     ledger = await live.use(request.path_params["board"], visit.reader)
     board, member = ledger.state.board, request.path_params["key"]
     if key_fault(member) is not None:
         raise ProblemError("record_not_found", "no member can have this name")
     page, slots = await asyncio.gather(ledger.reader.find(member, 1), read_slots(ledger.state, [member], MOST_SLOTS))
     if page is None:
-        own, place, history = await _contestant(ledger, member), 0, History((), ())
+        own, place, history = await find_contestant(ledger, member), 0, History((), ())
         page = msgspec.structs.replace(await ledger.reader.read(1), records=())
     else:
         place = next(place for place, record in enumerate(page.records) if record.member == member)
         own = page.records[place]
-        history = await live.histories.of(live.past, client, ledger, member, slots.slots)
+        history = await history_of(live, client, ledger, member, slots.slots)
     items = await items_of(live, (member, *(record.member for record in page.records)))
     trends = await trends_of(live, ledger, page, has_lines=False)
     given = await given_of(visit, ledger, [member], page.slot)
-    async with live.drawings.turn(client):
-        page_of_record = await render(
+
+    async def draw() -> Reply:
+        return await render(
             visit,
             "record.html",
             items=items,
@@ -107,20 +176,9 @@ async def show_record(request: Request, query: VisitParameters) -> Response:  # 
             likes=takes_likes(board),
             given=given,
         )
-    reply = reply_of(page_of_record)
+
+    reply = await live.drawings.draw(client, draw())
     return negotiated(request, reply.private if given is not None and given.is_own else reply)
-
-
-async def _contestant(ledger: Ledger, member: str) -> Record:
-    """Return the record of a contestant without votes.
-
-    Raises:
-        ProblemError: `record_not_found`.
-    """
-    metadata = await ledger.reader.entrant(member)
-    if metadata is None:
-        raise ProblemError("record_not_found", "the member has no score on the board now, or is hidden")
-    return Record(member=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
 
 
 def chart_of(
@@ -157,7 +215,7 @@ def chart_of(
     # An open slot is not over, so its sum is not comparable to the others.
     drawn = [*scores[:-1], None] if has_sums and board.operator == "incr" else scores
     low_best = board.sort_order == "asc"
-    score_line = None if board.score is not None else line_of(drawn, places, write, 0, low_best=low_best)
+    score_line = None if board.packing is not None else line_of(drawn, places, write, 0, low_best=low_best)
     rank_line = line_of(ranks, places, lambda value, _: grouped(value), 1, low_best=True)
     if score_line is None and rank_line is None:
         return None
@@ -168,7 +226,7 @@ def chart_of(
             period_words(language, window.unit, window.calendar.at(slot.start).name)
             if isinstance(window, Periods)
             else moment_words(language, moment(slot.start * 1000)),
-            "" if board.score is not None or score is None else grouped(score, format_of(language, board)),
+            "" if board.packing is not None or score is None else grouped(score, format_of(language, board)),
             rank,
             at == len(times) - 1,
         )
@@ -179,8 +237,151 @@ def chart_of(
 
 
 def _neighbour(page: Page, place: int, step: int) -> Neighbour | None:
-    """Return the record before or after the record at a place. Return None if there is no such record."""
     other = place + step
     if not 0 <= other < len(page.records):
         return None
     return Neighbour(page.records[other], page.records[place].score - page.records[other].score)
+
+
+async def history_of(live: Live, client: str, ledger: Ledger, member: str, slots: Sequence[Slot]) -> History:
+    """Return the score and rank of a record at the end of each slot but the open one, for a client's network.
+
+    A window without slots gets slots of the last day. Return no steps without a journal, or if it does not know the
+    record then. The process remembers what it has read, because the past does not change.
+    """
+    board, epoch, now, known = ledger.state.board.id, ledger.state.epoch or "", int(time.time()), live.histories
+    is_endless = EVER in slots
+    nothing = History((), ()) if is_endless else History(slots, ())
+    if live.past is None or len(slots) < (1 if is_endless else _LEAST_SLOTS):
+        return nothing
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            if is_endless:
+                slots = recent_slots(await _since(live, client, ledger, now), now)
+            key = (board, epoch, member, slots[-1].start)
+            if key not in known:
+                past, times = await BoardPast.of(live, ledger, client), [slot.end * 1000 - 1 for slot in slots[:-1]]
+                steps: Sequence[Step] = ()
+                if past.link is not None and times:
+                    await past.wait(times[-1])
+                    try:
+                        (steps,) = await past.past.run(
+                            client, read_history, past.board, epoch, past.hidden, [member], times
+                        )
+                    except NoPastError:
+                        if is_endless:  # the journal has dropped its beginning
+                            known.pop((board, epoch), None)
+                            return nothing
+                        # Otherwise, remember that there are no steps: the journal will not cover these slots later.
+                _keep(known, key, History(slots, steps))
+            found: History = known[key]
+    except (ProblemError, TimeoutError, StoreUnavailableError, EpochLostError, SetupError):
+        return nothing
+    return found
+
+
+async def _since(live: Live, client: str, ledger: Ledger, now: int) -> int:
+    """Return the first time that the journal covers, in seconds, or `now` without one."""
+    key, known = (ledger.state.board.id, ledger.state.epoch or ""), live.histories
+    if key not in known:
+        past = await BoardPast.of(live, ledger, client)
+        reach = await past.run(read_reach, past.board, past.epoch, ())
+        if reach.since is None:
+            return now
+        _keep(known, key, reach.since // 1000)
+    since: int = known[key]
+    return since
+
+
+def _keep(known: dict[Hashable, Any], key: Hashable, value: object) -> None:
+    known[key] = value
+    if len(known) > _KEPT:
+        del known[next(iter(known))]
+
+
+def recent_slots(since: int, now: int) -> list[Slot]:
+    """Divide the last day into slots, or the time since `since` if that is shorter. The last slot is open."""
+    begin = max(since, now - _DAY)
+    length = next((one for one in _LENGTHS if now - begin <= one * _MOST_RECENT), _LENGTHS[-1])
+    return [Slot(start, start + length) for start in range(begin // length * length, now + 1, length)]
+
+
+def line_of(
+    values: Sequence[int | None],
+    places: Sequence[float],
+    write: Callable[[int, int], str],
+    least: int,
+    *,
+    low_best: bool,
+) -> LineChart | None:
+    """Draw the value of each slot as a step from its place to the next. There is one more place than values.
+
+    `write` puts a value of the axis into words, given the step of the axis. `least` is the least value that is usual.
+    With `low_best`, low values are drawn high. Return None if fewer than two values are known.
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < _LEAST_SLOTS:
+        return None
+    low, high = min(known), max(known)
+    if 0 <= low - least <= high - low:  # the axis begins at its natural end if that leaves half of it to the line
+        low = least
+    ticks = [value for value in round_values(low, high) if value <= high]
+    if low_best and low == least and ticks[:1] != [low]:
+        ticks = [low, *ticks]
+    ticks = ticks if len(ticks) >= _LEAST_SLOTS else sorted({low, high})
+    scale = (100 - 2 * _MARGIN) / (high - low) if high > low else 0
+
+    def y(value: int) -> str:
+        distance = (value - low if low_best else high - value) * scale
+        return f"{_MARGIN + distance if scale else 50:.2f}"
+
+    path, is_drawn = "", False
+    for value, (start, end) in zip(values, pairwise(places), strict=True):
+        if value is not None:
+            path += f"V{y(value)}" if is_drawn else f"M{start:.2f},{y(value)}"
+            path += f"H{end:.2f}"
+        is_drawn = value is not None
+    step = ticks[-1] - ticks[-2] if len(ticks) >= _LEAST_SLOTS else 1
+    newest = values[-1]
+    return LineChart(
+        path,
+        [AxisTick(write(value, step), y(value)) for value in ticks],
+        "" if newest is None else y(newest),
+        *((min(known), max(known)) if low_best else (max(known), min(known))),
+    )
+
+
+def time_ticks(start: int, end: int) -> list[TimeTick]:
+    """Return a few round times between two times, in seconds since 1970."""
+    length = max(1, end - start)
+    step, form = next((one for one in _TIMES if length / one[0] <= _MOST_TIMES), _TIMES[-1])
+    times = range(-(-start // step) * step, round(start + length * _LAST_TIME), step)
+    return [TimeTick(time, f"{100 * (time - start) / length:.2f}", form) for time in times]
+
+
+def round_values(low: int, high: int) -> list[int]:
+    """Return the values of an axis: a few multiples of 1, 2, 5, 10 and so on, from `low` to just above `high`."""
+    least = max(1, math.ceil((high - low) / _MOST_STEPS))
+    unit = 10 ** (len(str(least)) - 1)
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= least)
+    first = -(-low // step) * step
+    return list(range(first, max(high, first) + step + 1, step))
+
+
+def events_of(ranks: Sequence[int | None]) -> list[RankEvent]:
+    """List how a record moved from slot to slot, the newest change first."""
+    found = [_event(slot, *both) for slot, both in enumerate(pairwise(ranks), 1)]
+    return [event for event in reversed(found) if event is not None][:_MOST_EVENTS]
+
+
+def _event(slot: int, before: int | None, rank: int | None) -> RankEvent | None:
+    if rank is None:
+        return None if before is None else RankEvent(slot, "leaves_board", before, 0)
+    if before is None:
+        return RankEvent(slot, "takes_first" if rank == 1 else "joins_board", rank, 0)
+    by = abs(rank - before)
+    if 1 in {before, rank} and by:
+        return RankEvent(slot, "takes_first" if rank == 1 else "loses_first", rank, by)
+    if (before <= _TOP) != (rank <= _TOP):
+        return RankEvent(slot, "enters_top" if rank <= _TOP else "leaves_top", rank, by)
+    return RankEvent(slot, "climbs" if rank < before else "falls", rank, by) if by >= _LEAST_MOVE else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from http import HTTPStatus
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -15,28 +15,29 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape
 from starlette.datastructures import QueryParams
 from starlette.requests import Request, cookie_parser
-from starlette.responses import HTMLResponse
+from starlette.responses import Response
 
-from live.auth.client import Client
+from live.auth.requester import Requester
 from live.domain.board import Board
-from live.domain.item import Item, host_of, initial_of
+from live.domain.item import Item, host_of
 from live.domain.reader import Reader
-from live.domain.score_format import ScoreFormat
-from live.domain.views import definition_tag
-from live.web.http.middleware import client_of, page_policy
+from live.domain.text import ScoreFormat
+from live.http.reply import Reply
+from live.web.middleware import page_policy, requester_of
 from live.web.pages import words
-from live.web.pages.display_modes import Surface
 from live.web.pages.language import Language, grouped, language_of, languages
+from live.web.pages.parameters import PageParameters, Surface
 from live.web.pages.preferences import ROWS, THEMES, preference
-from live.web.services import Live, assets, live_of, reader_of
+from live.web.pages.rows import PLAIN, about, like_button, picture, record_path
+from live.web.parts import Live, assets, live_of, reader_of
+from live.web.responses import NOT_STORED, REVALIDATED, as_response
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 LEAST_FOUND: Final = 20  # records from which on a page has a field to find one
 
-_VARY: Final = "Accept-Language, Cookie, Accept-Encoding"
-_PLAIN: Final = "!'()*"  # the characters that ECMAScript's `encodeURIComponent` does not encode either
-_SAFE: Final = "/,:@" + _PLAIN  # the characters that addresses of pages contain without encoding
-_PAGE: Final = Surface()
+_VARY: Final = (b"vary", b"Accept-Language, Cookie, Accept-Encoding")
+_SAFE: Final = "/,:@" + PLAIN  # the characters that addresses of pages contain without encoding
+_PAGE: Final = PageParameters()
 _NO_ITEMS: Final[Mapping[str, Item]] = {}
 _PIECES: Final = 2048  # pieces of a page that are made without a pause, which takes a few milliseconds
 _KEPT: Final = ("lang", "theme")  # the parameters that the links of a page keep
@@ -50,7 +51,7 @@ class Visit(NamedTuple):
     """
 
     live: Live
-    client: Client
+    requester: Requester
     reader: Reader
     path: str
     query: QueryParams
@@ -63,7 +64,7 @@ class Visit(NamedTuple):
 
 def visit_of(request: Request) -> Visit:
     """Return the facts about a request that pages use."""
-    headers, query, client = request.headers, request.query_params, client_of(request)
+    headers, query, requester = request.headers, request.query_params, requester_of(request)
     cookies = cookie_parser(headers.get("cookie", ""))
     language = language_of(preference("lang", query, cookies), headers.get("accept-language", ""))
     theme = preference("theme", query, cookies)
@@ -72,12 +73,12 @@ def visit_of(request: Request) -> Visit:
     rows = rows if rows in ROWS else ROWS[0]
     path, text = request.scope["path"], request.scope["query_string"]
     live, reader = live_of(request), reader_of(request)
-    return Visit(live, client, reader, path, query, text, language, theme, rows, cookies)
+    return Visit(live, requester, reader, path, query, text, language, theme, rows, cookies)
 
 
 def site_of(visit: Visit) -> str:
     """Return the address of this server as the client sees it, with the root path, without a slash at the end."""
-    return f"{visit.client.scheme}://{visit.client.host}{visit.live.settings.root_path}"
+    return f"{visit.requester.scheme}://{visit.requester.host}{visit.live.settings.root_path}"
 
 
 @cache
@@ -97,43 +98,19 @@ def make_templates(root: str) -> Environment:
         loader=FileSystemLoader([assets("templates"), assets("static")]),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,  # a process serves the templates as they were when it first used them
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals.update({made.__name__: made for made in _IN_TEMPLATES})
     environment.globals.update(
         root=root,
         address=lambda path: path,
-        record_path=record_path,
         static=lambda name: f"{root}/static/{static_version()}/{name}",
         languages=languages(),
-        frame_of=frame_of,
-        element_of=element_of,
-        axis_words=words.axis_words,
-        bar_width=words.bar_width,
-        line_words=words.line_words,
-        move_words=words.move_words,
-        short=words.short,
-        trend_words=words.trend_words,
-        gap_words=words.gap_words,
-        pace_words=words.pace_words,
-        share_words=words.share_words,
-        name_words=words.name_words,
-        moment_words=words.moment_words,
-        period_words=words.period_words,
-        window_words=words.window_words,
-        zone_words=words.zone_words,
-        takes_likes=takes_likes,
-        is_before=is_before,
-        is_closed=is_closed,
-        is_counting=is_counting,
-        initial_of=initial_of,
         least_found=LEAST_FOUND,
-        definition_tag=definition_tag,
-        host_of=host_of,
     )
-    environment.filters.update(
-        grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides, encoded=encoded
-    )
+    environment.filters.update(grouped=grouped, moment=words.moment, sides=sides, encoded=encoded)
     return environment
 
 
@@ -155,14 +132,14 @@ def takes_likes(board: Board) -> bool:
     return board.takes_likes(time.time() * 1000)
 
 
-def _needs_ticket(reader: Reader, board: Board) -> bool:
+def needs_ticket(reader: Reader, board: Board) -> bool:
     """Tell whether a reader can vote on a board only with a ticket that it does not have."""
     return board.votes is not None and board.votes.tickets and board.id not in reader.likes
 
 
 def is_before(board: Board) -> bool:
     """Tell whether voting on a board has not opened yet."""
-    opens = None if board.votes is None else board.votes.opens
+    opens = None if board.votes is None else board.votes.opens_at
     return opens is not None and time.time() * 1000 < opens
 
 
@@ -174,13 +151,8 @@ def is_closed(board: Board) -> bool:
 
 def is_counting(board: Board) -> bool:
     """Tell whether voting on a board has ended, and the last votes may still come in."""
-    closes = None if board.votes is None else board.votes.closes
+    closes = None if board.votes is None else board.votes.closes_at
     return closes is not None and closes <= time.time() * 1000 and not is_closed(board)
-
-
-def record_path(board: str, member: str) -> str | None:
-    """Make the path of the page of a record. Return None for `.` and `..`, which browsers remove from paths."""
-    return None if member in {".", ".."} else f"/boards/{board}/records/{quote(member, safe=_PLAIN)}"
 
 
 def frame_of(site: str, board: Board) -> str:
@@ -200,18 +172,21 @@ def element_of(site: str, board: Board) -> str:
     )
 
 
-def format_of(language: Language, board: Board, *, has_unit: bool = True) -> ScoreFormat | None:
-    """Return how the pages of a board write its scores: without the unit if the heading above the scores names it."""
-    kept, heading = board.score_format, language.translate("votes_heading" if board.votes else "score_heading")
-    if kept is None or (has_unit and kept.unit.casefold() != heading.casefold()):
-        return kept
-    bare = msgspec.structs.replace(kept, unit="")
-    return None if bare == ScoreFormat() else bare
+_IN_TEMPLATES: Final[tuple[Callable[..., object], ...]] = (
+    about, frame_of, element_of, host_of, is_before, is_closed, is_counting, like_button, picture, record_path,
+    takes_likes, words.axis_words, words.moment_words, words.move_words, words.name_words, words.pace_words,
+    words.period_words, words.share_words, words.short, words.window_words, words.zone_words,
+)  # fmt: skip
 
 
 def texts(language: Language) -> dict[str, object]:
-    """Give a template the functions for texts: `language`, `translate` for HTML, and `format_of` for scores."""
-    return {"language": language, "translate": language.markup, "format_of": partial(format_of, language)}
+    """Give a template what writes texts: `language`, `translate` for HTML, `format_of` for scores, and `time`."""
+    return {
+        "language": language,
+        "translate": language.markup,
+        "format_of": partial(words.format_of, language),
+        "time": partial(words.time_words, language),
+    }
 
 
 def look(surface: Surface, theme: str | None, back: str) -> dict[str, object]:
@@ -228,43 +203,59 @@ async def render(
     likes: bool = False,
     items: Mapping[str, Item] = _NO_ITEMS,
     **values: object,
-) -> HTMLResponse:
+) -> Reply:
     """Return a page in the language and the theme that the visitor prefers. Other work goes on while it is made.
 
     A frame or an overlay is part of another page, so only its address decides how it looks. `likes` says whether the
     page has like buttons, and `items` has the titles and pictures of members.
     """
     live, query, language = visit.live, visit.query, visit.language
+    theme = visit.theme if isinstance(surface, PageParameters) else surface.own_theme
     pieces = live.templates.get_template(template).generate(
         **texts(language),
         address=addresses(query),
         rows=visit.rows,
         sizes=ROWS,
         kept=_kept_of(query),
-        **look(surface, surface.theme if surface.is_framed else visit.theme, address_of(visit, *_KEPT, "token")),
+        **look(surface, theme, address_of(visit, *_KEPT, "token")),
         status=int(status),
         likes=likes,
         items=items,
         has_items=live.items.exist,
         pictured=any(item.image for item in items.values()),
-        needs_ticket=partial(_needs_ticket, visit.reader),
+        needs_ticket=partial(needs_ticket, visit.reader),
         **values,
     )
     html = ""
     while part := "".join(islice(pieces, _PIECES)):
         html += part
         await asyncio.sleep(0)
-    headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
+    extra = [(b"content-language", language.tag.encode()), _VARY]
     if surface.is_framed or live.settings.image_hosts:
-        headers["Content-Security-Policy"] = page_policy(live.settings.image_hosts, is_framed=surface.is_framed)
+        policy = page_policy(live.settings.image_hosts, is_framed=surface.is_framed)
+        extra.append((b"content-security-policy", policy.encode()))
     if surface.is_framed:
         # Pages that are isolated from other origins (COEP) show only frames that are isolated too. Then pictures of
         # other hosts are loaded without cookies.
-        headers["Cross-Origin-Embedder-Policy"] = "credentialless" if live.settings.image_hosts else "require-corp"
-        headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+        isolated = b"credentialless" if live.settings.image_hosts else b"require-corp"
+        extra += [(b"cross-origin-embedder-policy", isolated), (b"cross-origin-resource-policy", b"cross-origin")]
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["Retry-After"] = "2"
-    return HTMLResponse(html, status, headers)
+        extra.append((b"retry-after", b"2"))
+    return Reply(status, b"text/html; charset=utf-8", html.encode(), tuple(extra), REVALIDATED)
+
+
+async def draw_alone(
+    visit: Visit,
+    template: str,
+    status: int = HTTPStatus.OK,
+    headers: Mapping[str, str] = NOT_STORED,
+    **values: Any,  # noqa: ANN401 - what the template takes
+) -> Response:
+    """Draw a page for one request, in a turn of its client. `headers` are added to the response."""
+    drawn = render(visit, template, status, **values)
+    response = as_response(await visit.live.drawings.draw(visit.requester.network, drawn))
+    response.headers.update(headers)
+    return response
 
 
 def addresses(query: Mapping[str, str]) -> Callable[..., str]:

@@ -6,21 +6,21 @@ from http import HTTPStatus
 from typing import Annotated, Final
 
 import segno
-from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.csv_table import csv_writer
-from live.ingest.replies import Reply
-from live.network.parameters import Parameters
+from live.domain.meaning import says
+from live.http.parameters import Parameters
+from live.http.reply import Reply
 from live.store.board.read.contestants import list_contestants
 from live.store.board.read.reader import Selection
-from live.web.http.middleware import client_of
-from live.web.http.responses import REVALIDATED, as_response
+from live.web.api.items import items_of
+from live.web.api.sources import MOST_RECORDS, PeriodName, When, read_page
+from live.web.middleware import requester_of
 from live.web.pages.rendering import site_of, visit_of
-from live.web.reads.items import items_of
-from live.web.reads.sources import MOST_RECORDS, PeriodName, When, read_page
-from live.web.services import live_of, reader_of
+from live.web.parts import live_of, reader_of
+from live.web.responses import REVALIDATED, as_response
 
 _MARK: Final = "\ufeff"  # the mark by which spreadsheets recognise UTF-8
 
@@ -44,14 +44,14 @@ async def get_qr_code(request: Request) -> Response:
         extra = ((b"cross-origin-resource-policy", b"cross-origin"),)  # isolated pages (COEP) may show it
         return Reply(HTTPStatus.OK, b"image/svg+xml", await asyncio.to_thread(picture), extra, REVALIDATED)
 
-    return as_response(await visit.live.drawings.of(visit.client.network, ("code", b"", address), draw))
+    return as_response(await visit.live.drawings.of(visit.requester.network, ("code", b"", address), draw))
 
 
 class CsvParameters(Parameters, frozen=True, kw_only=True):
     """The records of a table."""
 
     period: PeriodName = "current"
-    limit: Annotated[int, Meta(ge=1, le=MOST_RECORDS, description="The number of records.")] | None = None
+    limit: Annotated[int, says("The number of records.", ge=1, le=MOST_RECORDS)] | None = None
 
 
 async def download_records(request: Request, query: CsvParameters) -> Response:
@@ -59,7 +59,7 @@ async def download_records(request: Request, query: CsvParameters) -> Response:
 
     The table is in UTF-8. A text that a spreadsheet would run as a formula begins with an apostrophe.
     """
-    live, client = live_of(request), client_of(request).network
+    live, client = live_of(request), requester_of(request).network
     ledger = await live.use(request.path_params["board"], reader_of(request))
     size, when = query.limit or MOST_RECORDS, When(query.period)
     # Read the page before the wait for a turn to draw, because reading an archived period can take seconds.
@@ -73,7 +73,7 @@ async def download_records(request: Request, query: CsvParameters) -> Response:
         name = "-".join(part for part in (board.id, page.period) if part)
         items = await items_of(live, (record.member for record in records))
         text = io.StringIO()
-        fields = [field.name for field in board.score.fields] if board.score else []
+        fields = [field.name for field in board.packing.fields] if board.packing else []
         # The table has a column of titles if one of the records has a title.
         written = [] if board.score_format is None else ["written"]
         write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *written, *(["title"] if items else [])])
@@ -87,7 +87,6 @@ async def download_records(request: Request, query: CsvParameters) -> Response:
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)
 
     if found.is_past:  # the table is not kept, so that a hidden member disappears from the past at once
-        async with live.drawings.turn(client):
-            return as_response(await draw())
+        return as_response(await live.drawings.draw(client, draw()))
     key = ("records", request.scope["query_string"], (board.id, live.hub.revision))
     return as_response(await live.drawings.of(client, key, draw))

@@ -14,9 +14,8 @@ from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baseline
 from live.store.board.read.slots import SlotValues
-from live.web.pages.charts import Line
-from live.web.pages.words import differs_clearly, scaled, trend_points, trend_scale
-from live.web.services import Live
+from live.web.pages.words import Line, differs_clearly, scaled, trend_points, trend_scale
+from live.web.parts import Live
 
 
 class Trends(msgspec.Struct, frozen=True):
@@ -37,10 +36,7 @@ class Trends(msgspec.Struct, frozen=True):
     until: int = 0
 
     def rank_before(self, record: Record) -> int | None:
-        """Return the rank of a record in the baseline; None if it is new.
-
-        If nobody knows whether it is new, return its present rank, so that no movement is shown.
-        """
+        """Return the rank of a record in the baseline; None if it is new; its present rank if nobody knows."""
         return None if self.before is None else self.before.rank_of(record.member, record.rank)
 
     def pace(self, record: Record) -> int | None:
@@ -68,10 +64,7 @@ def has_trends(window: Window) -> bool:
 
 
 async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines: bool = True) -> Trends:
-    """Read the trends for a page.
-
-    Without `has_lines`, leave out the sparklines. Return no trends while the store is unavailable.
-    """
+    """Read the trends for a page; none while the store is unavailable, and no sparklines without `has_lines`."""
     baseline: Baseline | None = None
     slots: SlotValues | None = None
     with suppress(StoreUnavailableError, EpochLostError):
@@ -96,7 +89,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
 
 
 def _lines_of(slots: SlotValues) -> dict[str, Line]:
-    """Draw the sparklines of members that count clearly faster or slower than usual. Leave out the open slot."""
+    """Draw members that count clearly faster or slower than usual. Leave out the open slot."""
     # The scores here are sums, so a slot without an event has the value 0.
     ended = [[value or 0 for value in (values or ())[:-1]] for values in slots.values]
     scale = trend_scale(itertools.chain.from_iterable(ended))

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+from markupsafe import Markup
 from msgspec import UNSET, UnsetType
 
 from live.domain.board import Board
 from live.domain.calendar import MIDNIGHT, Unit
 from live.domain.ranking import Record
-from live.domain.score_format import MINUS, ScoreFormat
+from live.domain.text import MINUS, ScoreFormat
 from live.domain.window import MOST_FOLDED, Periods, Rolling, Sliding, Window
-from live.web.pages.charts import Line
 from live.web.pages.language import Language, grouped
 
 _UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
@@ -39,6 +39,15 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_INDEX: Final = 2**32 - 2
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Line(NamedTuple):
+    """The points of a sparkline, and its lowest, highest and newest value."""
+
+    points: str
+    low: int
+    high: int
+    now: int
 
 
 def span(language: Language, seconds: int) -> str:
@@ -126,10 +135,7 @@ def gap_words(
     below: Record | None = None,
     score_format: ScoreFormat | None = None,
 ) -> str:
-    """Say how far a record is from the record above it.
-
-    Say for the first record how far it is from the record below.
-    """
+    """Say how far a record is from the record above it, or the first record from the record below."""
     other = above or (below if record.rank == 1 else None)
     if other is None:
         return ""
@@ -155,10 +161,10 @@ def share_words(votes: int, total: int) -> str:
 def short(language: Language, number: int, score_format: ScoreFormat | None = None) -> str:
     """Write the first three digits of a large number and its unit, `9.00 Qd`, beside a line of a chart.
 
-    The other digits are cut off. A score is written in the format of its board, without decimals.
+    The other digits are cut off. A score is in the format of its board, without decimals.
     """
     if score_format is not None:
-        return score_format.write_short(number, partial(short, language))
+        return score_format.write(number, partial(short, language))
     digits = str(abs(number))
     units = [unit.split("=") for unit in language.translate("units").split(",")]
     zeros, name = next(((int(z), name) for z, name in reversed(units) if int(z) < len(digits)), (0, ""))
@@ -168,10 +174,7 @@ def short(language: Language, number: int, score_format: ScoreFormat | None = No
 
 
 def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:
-    """Write the movement since the baseline, as a sign and as words for screen readers.
-
-    `before` is None if the member was not in the baseline.
-    """
+    """Write the movement since `before` (None: a new member), as a sign and as words for screen readers."""
     if before is None:
         return language.translate("new").upper(), language.translate("new")
     if before == rank:
@@ -234,15 +237,27 @@ def moment(milliseconds: int) -> datetime:
 
 
 def moment_words(language: Language, time: datetime) -> str:
-    """Write a time in words: `14:00 UTC`, or `21 November 2026, 14:00 UTC` if that is not today.
-
-    The page's script then writes the time in the zone of the viewer.
-    """
+    """Write a time in words: `14:00 UTC`, or `21 November 2026, 14:00 UTC` if that is not today."""
     clock = f"{time:%H:%M:%S}" if time.second else f"{time:%H:%M}"
     if time.date() != datetime.now(UTC).date():
         month = _month(language, time.month)
         clock = language.translate("moment", year=str(time.year), month=month, day=str(time.day), time=clock)
     return f"{clock} UTC"
+
+
+def format_of(language: Language, board: Board, *, has_unit: bool = True) -> ScoreFormat | None:
+    """Return how the pages of a board write its scores: without the unit if the heading above the scores names it."""
+    kept, heading = board.score_format, language.translate("votes_heading" if board.votes else "score_heading")
+    if kept is None or (has_unit and kept.unit.casefold() != heading.casefold()):
+        return kept
+    bare = msgspec.structs.replace(kept, unit="")
+    return None if bare == ScoreFormat() else bare
+
+
+def time_words(language: Language, milliseconds: int) -> Markup:
+    """Write a time as an element, whose text the page's script writes in the zone of the viewer."""
+    at = moment(milliseconds)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), moment_words(language, at))
 
 
 def axis_words(language: Language, time: int, form: str, *, is_first: bool) -> str:
@@ -277,7 +292,7 @@ def _month(language: Language, number: int) -> str:
 
 
 def _place(member: tuple[str, msgspec.Raw]) -> int:
-    """Return a key to sort by as ECMAScript does: array indexes first, ascending, then other names as they came."""
+    """Return a key to sort by as ECMAScript does: array indexes first, then other names as they came."""
     name = member[0]
     return int(name) if _INDEX.fullmatch(name) and int(name) <= _MOST_INDEX else _MOST_INDEX + 1
 

@@ -1,8 +1,8 @@
-// @ts-check
 /** The words of a board in English. The server reads this table too, so it is written as JSON. */
-export const tag = "en";
+import { few } from "./few/en.js";
+export { tag } from "./few/en.js";
 
-export const words = {
+const most = {
   "live": "Live",
   "live_age": "Live · {n} s",
   "frozen": "Frozen: it accepts no more events",
@@ -31,18 +31,52 @@ export const words = {
   "rank_heading": "Rank",
   "name_heading": "Name",
   "score_heading": "Score",
-  "blank": "⟨blank⟩",
-  "tied": "tied",
   "new": "new",
   "up": "up {n}",
   "down": "down {n}",
-  "not_ranked": "not ranked",
-  "you": "You",
   "you_not_ranked": "You, not ranked",
-  "to_record": "To {rank}, {name}",
   "rank": "rank {n}",
   "behind": ", {n} behind the next",
   "tied_with_next": ", tied with the next",
   "moment": "{day} {month} {year}, {time}",
-  "month_names": "January February March April May June July August September October November December"
+  "month_names": "January February March April May June July August September October November December",
+  "leader_title": "{name} leads",
+  "found_none": "No member is called “{name}”, and no word in a name or title begins with it.",
+  "found_more": "There are more: type more of the name.",
+  "found_part": "The board is too large to look at every name. Type the whole name to find it anywhere.",
+  "copied": "Copied",
+  "not_copied": "Select the text and copy it",
+  "place": "Your place: {place}",
+  "story": "{name} {what}",
+  "story_and_you": "{story}; you are {place}",
+  "takes_first": "takes first",
+  "takes_first_from": "takes first from {other}",
+  "enters_top": "enters the top ten at {rank}",
+  "leads_by": "leads by {by}",
+  "passed": "▲{rows} passed {name}",
+  "moves_waiting": { "one": "Order held, {n} move waiting", "other": "Order held, {n} moves waiting" },
+  "pace": "{pace}/h",
+  "podium": "Result",
+  "winner": "Winner",
+  "tied_winner": "Tied first",
+  "ahead": ", {n} ahead",
+  "wins": { "one": "{name} wins with {n} vote, {share} of all", "other": "{name} wins with {n} votes, {share} of all" },
+  "tie": { "one": "A tie: {names} have {n} vote each", "other": "A tie: {names} have {n} votes each" },
+  "list": ", ",
+  "opens_in": "in {time}",
+  "closes_in": "{time} left",
+  "since_time": "since {time}",
+  "climbs": "up {by} to {rank}",
+  "climbs_in": "up {by} to {rank} in {minutes} min",
+  "trend": "{span}: low {low}, high {high}, now {now}",
+  "since": "▲▼ since {time}",
+  "hour": "{day} {month} {year}, from {time} for an hour",
+  "day": "{day} {month} {year}",
+  "week": "week {week} of {year}",
+  "month": "{month} {year}",
+  "quarter": "quarter {quarter} of {year}",
+  "year": "{year}",
+  "in_zone": "{period} in {zone}"
 };
+
+export const words = { ...few, ...most };

@@ -1,9 +1,8 @@
-// @ts-check
-/** The words of a board in simplified Chinese. */
-export const tag = "zh-Hans";
+/** The words of a board in simplified Chinese. The server reads this table too, so it is written as JSON. */
+import { few } from "./few/zh-Hans.js";
+export { tag } from "./few/zh-Hans.js";
 
-/** @type {import("../language.js").Table} */
-export const words = {
+const most = {
   "live": "实时",
   "live_age": "实时 · {n} 秒",
   "frozen": "已冻结：不再接受新事件",
@@ -32,18 +31,53 @@ export const words = {
   "rank_heading": "名次",
   "name_heading": "名称",
   "score_heading": "分数",
-  "blank": "⟨空白⟩",
-  "tied": "并列",
   "new": "新",
   "up": "上升 {n} 名",
   "down": "下降 {n} 名",
-  "not_ranked": "未上榜",
-  "you": "你",
   "you_not_ranked": "你，未上榜",
-  "to_record": "距第 {rank} 名 {name}",
   "rank": "第 {n} 名",
   "behind": "，距上一名 {n}",
   "tied_with_next": "，与上一名并列",
   "moment": "{year}年{month}月{day}日 {time}",
-  "month_names": "1 2 3 4 5 6 7 8 9 10 11 12"
+  "month_names": "1 2 3 4 5 6 7 8 9 10 11 12",
+  "leader_title": "{name} 领先",
+  "found_none": "没有名为“{name}”的成员，名称和标题中也没有以此开头的词。",
+  "found_more": "还有更多，请输入更多字符。",
+  "found_part": "榜单过大，无法逐一查找。请输入完整名称。",
+  "copied": "已复制",
+  "not_copied": "请选中文字并复制",
+  "place": "你的名次：{place}",
+  "story": "{name}{what}",
+  "story_and_you": "{story}；你是{place}",
+  "takes_first": "升至第一",
+  "takes_first_from": "取代{other}升至第一",
+  "enters_top": "进入前十，位列第 {rank} 名",
+  "leads_by": "领先 {by}",
+  "passed": "▲{rows} 超过 {name}",
+  "moves_waiting": { "other": "排序已暂停，{n} 项变动待显示" },
+  "pace": "{pace}/时",
+  "podium": "结果",
+  "winner": "冠军",
+  "tied_winner": "并列第一",
+  "ahead": "，领先 {n}",
+  "wins": { "other": "{name} 以 {n} 票获胜，占总票数的 {share}" },
+  "tie": { "other": "{names} 并列，各 {n} 票" },
+  "list": "、",
+  "opens_in": "还有 {time}",
+  "closes_in": "还剩 {time}",
+  "since_time": "自 {time} 起",
+  "climbs": "上升 {by} 名至第 {rank} 名",
+  "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank} 名",
+  "trend": "{span}：最低 {low}，最高 {high}，现在 {now}",
+  "since": "▲▼ 自 {time} 起",
+  "hour": "{year}年{month}月{day}日 {time} 起的一小时",
+  "day": "{year}年{month}月{day}日",
+  "week": "{year}年第{week}周",
+  "month": "{year}年{month}月",
+  "quarter": "{year}年第{quarter}季度",
+  "year": "{year}年",
+  "in_zone": "{period}（{zone}）"
 };
+
+/** @type {import("../words.js").Table} */
+export const words = { ...few, ...most };

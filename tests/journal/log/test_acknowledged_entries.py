@@ -8,7 +8,6 @@ import pytest
 
 from live.domain.event import make_entry
 from live.errors import StoreUnavailableError
-from live.settings import Duration
 from live.store.board.write.writer import BoardWriter
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -44,7 +43,7 @@ async def test_a_missing_wait_for_sql_is_detected(valkey_url: str, tmp_path: Pat
 
 async def test_while_sql_is_unavailable_the_outcome_is_unknown(valkey_url: str, tmp_path: Path) -> None:
     """The store has the event, and SQL may receive it later."""
-    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(1)) as board:
+    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=1) as board:
         with pytest.raises(StoreUnavailableError) as refused:
             await board.like("a")
         assert refused.value.unknown
@@ -62,7 +61,7 @@ async def test_while_the_store_does_not_say_what_sql_has_the_outcome_is_unknown(
     valkey_url: str, tmp_path: Path
 ) -> None:
     """The event was counted before the store went away, so nobody may send it again as a new event."""
-    choices: dict[str, Any] = {"journal_ack": True, "write_deadline": Duration(1)}
+    choices: dict[str, Any] = {"journal_ack": True, "write_deadline": 1}
     async with listening(Forgetful(valkey_url), tmp_path) as proxy, journaled(proxy.url, tmp_path, **choices) as board:
         with pytest.raises(StoreUnavailableError) as refused:
             await board.like("a")
@@ -83,7 +82,7 @@ async def repeats_before_sql_has_it(board: Journaled) -> None:
 
 async def test_with_ack_a_duplicate_waits_for_sql_too(valkey_url: str, tmp_path: Path) -> None:
     """The answer acknowledges the event that was counted before."""
-    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(1)) as board:
+    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=1) as board:
         await repeats_before_sql_has_it(board)
 
 
@@ -95,6 +94,6 @@ async def test_a_duplicate_that_waits_for_nothing_is_detected(valkey_url: str, t
     async def careless(writer: BoardWriter, offset: int | None) -> bool:
         return offset is None or await wait(writer, offset)
 
-    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(1)) as board:
+    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=1) as board:
         with must_be_caught("a duplicate is answered before SQL has it"), replaced(BoardWriter, "is_in_sql", careless):
             await repeats_before_sql_has_it(board)

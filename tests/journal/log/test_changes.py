@@ -19,7 +19,7 @@ async def test_changed_boards_are_taken_once(any_store: str) -> None:
     async with open_ledger(any_store, BOARD) as ledger:
         client, settings = ledger.state.client, ledger.state.settings
         other = Ledger(client, rolling_board(board="other"), settings)
-        changes = Changes(client, settings.key_prefix)
+        changes = Changes(client)
         changes.away["posts"] = StoreUnavailableError("an old reason")
         running = asyncio.create_task(changes.run())
 

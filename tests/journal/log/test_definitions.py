@@ -10,13 +10,12 @@ import pytest
 from sqlalchemy import Connection
 
 from live.auth.visitors import Visitors
-from live.cli import trail
+from live.cli import journal
 from live.domain.item import Item
 from live.domain.producer import Scope
 from live.errors import EpochLostError, SetupError
 from live.journal.log.audit_trail import read_trail
-from live.journal.log.definitions import KINDS, DefinitionLog, latest
-from live.settings import as_environment
+from live.journal.log.definitions import DefinitionLog, latest
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.connection.high_water import HighWater
@@ -28,6 +27,7 @@ from live.store.registry.producers import ProducerStore
 from tests.harness.commands import run_command
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.settings import as_environment
 
 Held = Mapping[str, Mapping[str, str]]
 
@@ -38,9 +38,9 @@ class Copied:
     def __init__(self, board: Journaled) -> None:
         self.board, self.prefix = board, board.settings.key_prefix
         self.names = SystemKeys(self.prefix)
-        self.watch = LossWatch(board.client, self.prefix)
-        self.producers = ProducerStore(board.client, self.prefix)
-        self.items = Items(board.client, self.prefix, 100)
+        self.watch = LossWatch(board.client)
+        self.producers = ProducerStore(board.client)
+        self.items = Items(board.client, 100)
 
     async def begin(self) -> None:
         """Copy an API key, a title and a cookie secret to SQL."""
@@ -49,13 +49,13 @@ class Copied:
         self.definitions = drainer._definitions
         await self.producers.add("old", Scope(verbs=("post",)))
         await self.items.put([Item("a", title="Ann")])
-        await Visitors(self.board.client, self.prefix).make()
+        await Visitors(self.board.client).make()
         assert await self.definitions.follow()
 
     async def in_sql(self) -> Held:
-        """What a rebuild would restore."""
+        """What a recovery would restore."""
         return await self.board.databases[0].run(
-            lambda sql: {kind: latest(sql, self.prefix, kind) for kind in KINDS}
+            lambda sql: {kind: latest(sql, kind) for kind in ("boards", "producers", "items", "visitors")}
         )  # fmt: skip
 
     async def dump(self) -> dict[str, Any]:
@@ -74,13 +74,13 @@ class Copied:
 
 
 async def test_a_board_is_defined_in_sql_before_its_events_are_there(valkey_url: str, tmp_path: Path) -> None:
-    """Without the definition, a board could not be exported or rebuilt in its first second."""
+    """Without the definition, a board could not be exported or recovered in its first second."""
     async with journaled(valkey_url, tmp_path) as board:
         held = Copied(board)
         await board.like("a")
-        store = DefinitionStore(board.client, held.prefix)
+        store = DefinitionStore(board.client)
         definition = Definition(choices={}, epoch=board.ledger.state.epoch or "")
-        assert await store.keep((await store.load()).version, board.ledger.state.board.id, definition, None)
+        assert await store.keep((await store.load()).version, {board.ledger.state.board.id: definition})
         await (await board.drainer()).sweep()
         assert (await held.in_sql())["boards"].keys() == {board.ledger.state.board.id}
 
@@ -91,7 +91,7 @@ async def outlives_an_emptied_store(board: Journaled) -> None:
     await held.begin()
     before = await held.in_sql()
     await held.put_back({})
-    await Visitors(board.client, held.prefix).make()
+    await Visitors(board.client).make()
     await held.producers.add("new", Scope(verbs=("post",)))
     await held.definitions.follow()
     assert await held.in_sql() == before
@@ -102,11 +102,11 @@ async def keeps_the_secret(board: Journaled) -> None:
     held = Copied(board)
     await held.watch.find()
     drainer = await board.drainer()
-    await Visitors(board.client, held.prefix).make()
+    await Visitors(board.client).make()
     assert await drainer._definitions.follow()
     before = await held.in_sql()
     await held.put_back({})
-    await Visitors(board.client, held.prefix).make()
+    await Visitors(board.client).make()
     await drainer._definitions.follow()
     assert await held.in_sql() == before
 
@@ -135,7 +135,7 @@ async def test_a_store_that_was_emptied_is_not_copied(valkey_url: str, tmp_path:
     (tmp_path / "secret").mkdir()
     async with journaled(valkey_url, tmp_path) as board:
         await outlives_an_emptied_store(board)
-    async with journaled(valkey_url, tmp_path / "secret") as board:
+    async with journaled(valkey_url, tmp_path / "secret", is_defined=False) as board:
         await keeps_the_secret(board)
 
 
@@ -155,7 +155,7 @@ async def blind(log: DefinitionLog, *commands: tuple[Any, ...], **_named: Any) -
 @pytest.mark.mutant
 async def test_a_copy_of_any_store_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """No version number shows the loss, because the store had only the secret, and a visitor has made a new secret."""
-    async with journaled(valkey_url, tmp_path) as board:
+    async with journaled(valkey_url, tmp_path, is_defined=False) as board:
         with must_be_caught("definitions of a store that lost data are copied"), replaced(DefinitionLog, "_ask", blind):
             await keeps_the_secret(board)
 
@@ -181,7 +181,7 @@ async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str,
         with board.client.high_water.accepting("a test"):
             await held.watch.find()
         await held.producers.add("new", Scope(verbs=("post",)))
-        assert await DefinitionLog(board.client, held.prefix, board.databases[0]).follow()
+        assert await DefinitionLog(board.client, board.databases[0]).follow()
         assert (await held.in_sql())["producers"].keys() == {"new"}
 
 
@@ -193,13 +193,13 @@ async def test_after_a_failover_everything_is_compared_again(valkey_url: str, tm
         before = await held.in_sql()
         await board.client.hdel(held.names.producers, "old")
         held.definitions._last_act = "9999999999999-0"
-        await AuditTrail(board.client, held.prefix).add(entry_of("ann", "titled"))
+        await AuditTrail(board.client).add(entry_of("ann", "titled"))
         assert await held.definitions.follow()
         assert await held.in_sql() == before
         held.definitions.forget()
         assert await held.definitions.follow()
         assert await held.in_sql() == {**before, "producers": {}}
-        acts = await board.databases[0].run(lambda sql: read_trail(sql, held.prefix))
+        acts = await board.databases[0].run(read_trail)
         assert [act.who for act in acts.values()] == ["ann"]
 
 
@@ -240,17 +240,17 @@ async def test_the_audit_log_has_an_entry_that_is_copied_meanwhile(valkey_url: s
     async with journaled(valkey_url, tmp_path) as board:
         held, loop = Copied(board), asyncio.get_running_loop()
         await held.begin()
-        await AuditTrail(board.client, held.prefix).add(entry_of("ann", "titled"))
+        await AuditTrail(board.client).add(entry_of("ann", "titled"))
 
-        def read_then_copy(connection: Connection, prefix: str) -> dict[str, AuditEntry]:
-            entries = read_trail(connection, prefix)
+        def read_then_copy(connection: Connection) -> dict[str, AuditEntry]:
+            entries = read_trail(connection)
             assert asyncio.run_coroutine_threadsafe(held.definitions.follow(), loop).result(30)
             return entries
 
-        with replaced(trail, "read_trail", read_then_copy):
+        with replaced(journal, "read_trail", read_then_copy):
             ended = await asyncio.to_thread(run_command, "trail", "--json", **as_environment(board.settings))
         assert [act["who"] for act in json.loads(ended.stdout)["trail"]] == ["ann"], ended.stderr
-        assert len(await board.databases[0].run(lambda sql: read_trail(sql, held.prefix))) == 1
+        assert len(await board.databases[0].run(read_trail)) == 1
 
 
 async def makes_no_secret(board: Journaled) -> None:
@@ -261,7 +261,7 @@ async def makes_no_secret(board: Journaled) -> None:
     board.client.high_water.lose("it was emptied")
     lost = ""
     try:
-        await Visitors(board.client, held.prefix).make()
+        await Visitors(board.client).make()
     except EpochLostError as error:
         lost = str(error)
     assert lost
@@ -269,7 +269,7 @@ async def makes_no_secret(board: Journaled) -> None:
 
 
 async def test_a_store_that_lost_data_gets_no_new_secret(valkey_url: str, tmp_path: Path) -> None:
-    """With a new secret, a rebuild would restore that secret instead of the old secret."""
+    """With a new secret, a recovery would restore that secret instead of the old secret."""
     async with journaled(valkey_url, tmp_path) as board:
         await makes_no_secret(board)
 

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 import live.journal.log.drainer
+from live.boards.admin import BoardAdmin
 from live.domain.event import make_entry
 from live.domain.producer import Scope
 from live.errors import JournalBehindError, JournalError, SetupError, StoreUnavailableError
@@ -22,18 +23,19 @@ from live.journal.past.coverage import reaches_of, timeline_at
 from live.journal.past.queries import NoPastError
 from live.journal.schema import LIFE
 from live.journal.upkeep.compactor import Compactor
-from live.maintenance.compact import compact
+from live.maintenance.journal import compact
 from live.metrics import JOURNAL_LAG, REGISTRY
-from live.settings import Size
-from live.store.board.journal_stream import MOST_ENTRIES, journals, read_entries, trim
+from live.store.board.journal_stream import ADOPT, MOST_ENTRIES, begin_journal, journals, read_entries, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
+from live.store.board.requests import AdoptRequest
 from live.store.connection.client import required
+from live.store.connection.scripts import Script
 from live.store.registry.journals import is_sql_away
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
-from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
 from tests.harness.tasks import stop
 from tests.harness.waiting import DEADLINE, eventually
 
@@ -119,6 +121,51 @@ async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path:
             await board.must_agree()
 
 
+async def begin_again(board: Journaled, adopt: Script[AdoptRequest] = ADOPT) -> None:
+    """Let the journal of a quiet board begin again while a drainer runs."""
+    await board.like("a")
+    drainer = await board.drainer()
+    draining = asyncio.create_task(drainer.run())
+    state = board.ledger.state
+
+    async def follows() -> bool:
+        return board.board.id in drainer._changes._begun and not drainer._changes._changed
+
+    async def nothing_waits() -> bool:
+        return await board.waiting() == 0
+
+    try:
+        await eventually(follows)
+        for _ in range(2):  # the second of these rounds begins without a change
+            before = drainer._health._drained
+
+            async def has_ended(before: float = before) -> bool:
+                return drainer._health._drained > before
+
+            await eventually(has_ended)
+        assert await board.waiting() == 0
+        await begin_journal(board.client, state.keys, state.epoch or "", again=True, adopt=adopt)
+        await eventually(nothing_waits)
+    finally:
+        await stop(draining)
+
+
+async def test_the_new_beginning_of_a_quiet_board_moves_to_sql(valkey_url: str, tmp_path: Path) -> None:
+    """No event has to come, and no sweep."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await begin_again(board)
+
+
+@pytest.mark.mutant
+async def test_a_new_beginning_that_nobody_announces_is_noticed(valkey_url: str, tmp_path: Path) -> None:
+    """The script announces it on another channel."""
+    right = "channel, board.epoch .. ':' .. place"
+    wrong = ADOPT.changed(mutated(ADOPT.source, {right: right.replace("channel", "'nobody'")}))
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no notice"):
+            await begin_again(board, compiled(valkey_url, wrong))
+
+
 async def both(board: Journaled) -> None:
     """Two drainers read the same entries before either commits; then both continue."""
     first, second = await board.drainer(), await board.drainer()
@@ -190,9 +237,7 @@ async def test_after_missing_entries_a_new_timeline_begins(valkey_url: str, tmp_
         assert await board.begun_again() == 1
         assert REGISTRY.get_sample_value("live_journal_missing_total") == counted + 1
         epoch = board.ledger.state.epoch
-        new, old = await board.databases[0].run(
-            partial(reaches_of, prefix=board.settings.key_prefix, board=board.board, epoch=epoch)
-        )
+        new, old = await board.databases[0].run(partial(reaches_of, board=board.board, epoch=epoch))
         assert new.began < new.entries
         assert (old.timeline.epoch, timeline_at([new, old], new.began - 1)) == (epoch, old.timeline)
         assert timeline_at([new, old], new.entries) == new.timeline
@@ -232,9 +277,8 @@ async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: s
     """The stream of entries outlives the board. Once it is in SQL, the drainer stops following the board."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
-        state = board.ledger.state
-        await delete_keys(board.client, state.keys, state.epoch or "")
         board.client.high_water.active = False
+        await BoardAdmin(board.client, board.settings).delete("posts", "a test")
         again = Ledger(board.client, board.board, board.settings)
         await again.writer.add([make_entry("new", 1, None, None)])
         drainer = await board.drainer()
@@ -243,11 +287,11 @@ async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: s
         board.ledger = again
         assert await board.rows_in_sql() == [("new", 1)]
         await drainer.sweep()
-        assert await journals(board.client, board.settings.key_prefix) == [("posts", again.state.epoch)]
+        assert await journals(board.client) == [("posts", again.state.epoch)]
         later = await board.drainer()
         await later.sweep()
         assert later._changes._followed == {"posts"}
-        await delete_keys(board.client, state.keys, again.state.epoch or "")
+        await delete_keys(board.client, again.state.keys, again.state.epoch or "")
         for _ in range(2):
             await later.sweep()
         assert later._changes._followed == set()
@@ -255,7 +299,7 @@ async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: s
 
 async def test_batches_beyond_the_backlog_are_refused(valkey_url: str, tmp_path: Path) -> None:
     """No event of such a batch counts. After the journal has moved to SQL, events count again."""
-    async with journaled(valkey_url, tmp_path, journal_backlog=Size(3000)) as board:
+    async with journaled(valkey_url, tmp_path, journal_backlog=3000) as board:
         while board.counted < 200:
             try:
                 await board.like("a", "b")
@@ -358,15 +402,15 @@ async def test_known_boards_are_drained_without_the_list_of_journals(valkey_url:
 async def test_a_drainer_copies_definitions_while_it_runs(valkey_url: str, tmp_path: Path) -> None:
     """No notice says that definitions have changed, so the drainer compares them again and again."""
     async with journaled(valkey_url, tmp_path) as board:
-        drainer, prefix = await board.drainer(), board.settings.key_prefix
+        drainer = await board.drainer()
         running = asyncio.create_task(drainer.run())
 
         async def copied() -> set[str]:
-            found = await board.databases[0].run(lambda sql: latest(sql, prefix, "producers"))
+            found = await board.databases[0].run(lambda sql: latest(sql, "producers"))
             return set(found)
 
         for number, producer in enumerate(("one", "two"), 1):
-            await ProducerStore(board.client, prefix).add(producer, Scope())
+            await ProducerStore(board.client).add(producer, Scope())
 
             async def has_all(count: int = number) -> bool:
                 return len(await copied()) == count
@@ -378,7 +422,7 @@ async def test_a_drainer_copies_definitions_while_it_runs(valkey_url: str, tmp_p
 
 async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_url: str, tmp_path: Path) -> None:
     """The first entry comes between the sweep's drain and its search for waiting entries."""
-    async with journaled(valkey_url, tmp_path) as board:
+    async with journaled(valkey_url, tmp_path, is_defined=False) as board:
         drainer = await board.drainer()
         state = board.ledger.state
         right = live.journal.log.drainer.Drainer._streams
@@ -417,7 +461,7 @@ async def test_a_drainer_says_that_sql_answers_before_it_reads_the_store(valkey_
         with replaced(Drainer, "work", work):
             running = [asyncio.create_task(drainer.run())]
             await asyncio.wait_for(begun.wait(), DEADLINE)
-            assert not await is_sql_away(board.client, board.settings.key_prefix)
+            assert not await is_sql_away(board.client)
             assert drainer.writes
             running.append(asyncio.create_task(other.run()))
             await eventually(is_waiting)

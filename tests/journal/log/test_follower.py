@@ -8,11 +8,11 @@ from live.errors import SetupError
 from live.journal.log.drainer import Drainer
 from live.journal.log.entries import FIRST
 from live.journal.log.reader import Follower, StoreBehindError
-from live.maintenance.rebuild import Wanted
+from live.maintenance.recover import Wanted
 from live.store.board.ledger import Ledger
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import replaced
-from tests.maintenance.test_rebuild_again import lose, rebuilding
+from tests.maintenance.test_recover_again import lose, recovery_of
 
 
 async def link_of(board: Journaled) -> str:
@@ -32,10 +32,7 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
         await board.like("a", "a")
         links = [await link_of(board)]
         early, idle = (
-            Follower(
-                board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
-            )
-            for _ in range(2)
+            Follower(board.client, board.databases[0], "posts", board.ledger.state.epoch or "") for _ in range(2)
         )
         for follower in (early, idle):
             await follower.begin(lambda *_: None)
@@ -45,9 +42,7 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
         for keys in ("b", "ca"):
             await board.like(*keys)
             links.append(await link_of(board))
-        late = Follower(
-            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
-        )
+        late = Follower(board.client, board.databases[0], "posts", board.ledger.state.epoch or "")
         told: list[tuple[int, int]] = []
         await late.begin(lambda *numbers: told.append(numbers))
         assert late.contents.link == links[0]
@@ -61,7 +56,7 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
 
 
 async def test_a_follower_begins_with_what_the_previous_timeline_holds(valkey_url: str, tmp_path: Path) -> None:
-    """A rebuild ended before SQL had the first entry of the new timeline. This entry names the previous timeline."""
+    """A recovery ended before SQL had the first entry of the new timeline. This entry names the previous timeline."""
 
     async def nothing(*_: object) -> None:
         pass
@@ -72,11 +67,11 @@ async def test_a_follower_begins_with_what_the_previous_timeline_holds(valkey_ur
         await drainer.sweep()
         await lose(board)
         with replaced(Drainer, "drain", nothing):
-            await rebuilding(board).rebuild(Wanted())
+            await recovery_of(board).recover(Wanted())
         board.ledger = Ledger(board.client, board.board, board.settings)
         await board.like("b")
         epoch = board.ledger.state.epoch or ""
-        follower = Follower(board.client, board.databases[0], board.settings.key_prefix, "posts", epoch)
+        follower = Follower(board.client, board.databases[0], "posts", epoch)
         await follower.begin(lambda *_: None)
         assert follower.contents.link == FIRST
         contents = await follower.advance(await link_of(board))
@@ -89,9 +84,7 @@ async def test_what_the_store_lost_or_the_journal_lacks_is_named(valkey_url: str
         drainer = await board.drainer()
         await board.like("a")
         await drainer.sweep()
-        follower = Follower(
-            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
-        )
+        follower = Follower(board.client, board.databases[0], "posts", board.ledger.state.epoch or "")
         await follower.begin(lambda *_: None)
         position, _, rest = follower.contents.link.partition(" ")
         offset, _, number = position.partition("-")
@@ -118,9 +111,7 @@ async def test_an_entry_that_names_another_one_at_the_same_position_shows_a_loss
         position, _, rest = right.partition(" ")
         await board.client.hset(meta, "journal", held.replace(right.encode(), f"{position} {rest[::-1]}".encode()))
         await board.like("b")
-        follower = Follower(
-            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
-        )
+        follower = Follower(board.client, board.databases[0], "posts", board.ledger.state.epoch or "")
         await follower.begin(lambda *_: None)
         with pytest.raises(StoreBehindError, match=f"up to entry {position}, and the store continues after {position}"):
             await follower.advance(await link_of(board))

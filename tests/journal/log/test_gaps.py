@@ -16,12 +16,11 @@ from live.domain.event import make_entry
 from live.errors import JournalBehindError, JournalError, SetupError
 from live.journal.log.timelines import ConflictError, begin_again, find_timeline
 from live.journal.schema import LIFE, SEGMENT
-from live.maintenance.status import verify
-from live.settings import Size
+from live.maintenance.journal import verify
 from live.store.board.journal_stream import TRIM, read_streams, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
-from live.store.board.state import SCRIPTS, Scripts
+from live.store.board.requests import SCRIPTS, Scripts
 from live.store.connection.client import required
 from live.store.connection.scripts import Script
 from tests.harness.journaled import Journaled, journaled
@@ -45,9 +44,7 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
     state = ledgers[0].state
 
     async def waiting() -> int:
-        (stream,) = required(
-            await read_streams(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
-        )
+        (stream,) = required(await read_streams(board.client, [("posts", state.epoch or "")]))
         return stream.waiting
 
     async def produce(ledger: Ledger) -> None:
@@ -75,7 +72,7 @@ async def test_two_processes_begin_one_timeline(valkey_url: str, tmp_path: Path)
         row = {"prefix": prefix, "board": "posts", "epoch": epoch, "began": 0, "drained": "0-0", "link": "", "size": 0}
         with pytest.raises(JournalError):
             await board.databases[0].run(lambda connection: connection.execute(insert(LIFE), row))
-        timeline = await board.databases[0].run(partial(find_timeline, prefix=prefix, board="posts", epoch=epoch))
+        timeline = await board.databases[0].run(partial(find_timeline, board="posts", epoch=epoch))
         assert timeline is not None
         await board.databases[0].run(partial(begin_again, timeline=timeline))
         with pytest.raises(ConflictError):
@@ -84,7 +81,7 @@ async def test_two_processes_begin_one_timeline(valkey_url: str, tmp_path: Path)
 
 async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path, effort: int) -> None:
     """The script decides whether to refuse a batch before its first write, in whatever order the producers call it."""
-    async with journaled(valkey_url, tmp_path, journal_backlog=Size(BACKLOG)) as board:
+    async with journaled(valkey_url, tmp_path, journal_backlog=BACKLOG) as board:
         await press(board, SCRIPTS.add, 3 * effort)
 
 
@@ -97,8 +94,8 @@ async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path
     wrong = mutated(
         SCRIPTS.add.source, {check: "if waiting + #packed > request.backlog then full = digits(waiting) end"}
     )
-    wrong = mutated(wrong, {end: late + end, "local packed = ARGV[1]\n": "local full\nlocal packed = ARGV[1]\n"})
-    async with journaled(valkey_url, tmp_path, journal_backlog=Size(BACKLOG)) as board:
+    wrong = mutated(wrong, {end: late + end, "packed = request.batch": "local full\npacked = request.batch"})
+    async with journaled(valkey_url, tmp_path, journal_backlog=BACKLOG) as board:
         with must_be_caught("the limit is checked after a write"):
             await press(board, compiled(valkey_url, SCRIPTS.add.changed(wrong)), 1)
 
@@ -121,10 +118,10 @@ async def create_again(board: Journaled, *, wipe: bool = False) -> None:
     for _ in range(5):
         await board.like("new")
 
-    epoch, prefix = again.state.epoch or "", board.settings.key_prefix
-    (before,) = required(await read_streams(board.client, prefix, [("posts", epoch)]))
+    epoch = again.state.epoch or ""
+    (before,) = required(await read_streams(board.client, [("posts", epoch)]))
     await trim(board.client, old.keys, old.epoch or "", "1-0", 100_000)
-    (stream,) = required(await read_streams(board.client, prefix, [("posts", epoch)]))
+    (stream,) = required(await read_streams(board.client, [("posts", epoch)]))
     assert stream == before, "a trim of the first life removed entries of the second one"
 
     await drainer.sweep()
@@ -183,7 +180,7 @@ async def test_one_of_two_databases_has_everything(valkey_url: str, tmp_path: Pa
 async def test_a_missing_claim_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """In the mutant, each database trims entries that the other database needs."""
 
-    async def anyone(_client: Any, _prefix: str, database: str) -> str:
+    async def anyone(_client: Any, database: str) -> str:
         return database
 
     (tmp_path / "other").mkdir()
@@ -203,7 +200,7 @@ async def die_after_the_commit(board: Journaled) -> None:
             await (await board.drainer()).sweep()
     await (await board.drainer()).sweep()
     await board.must_agree()
-    found = await asyncio.to_thread(verify, board.databases[0], board.settings.key_prefix, lambda *_: None)
+    found = await asyncio.to_thread(verify, board.databases[0], lambda *_: None)
     assert found.sound, found.boards
 
 
@@ -227,25 +224,25 @@ async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, 
     count twice. Later entries count twice.
     """
 
-    def segments_only(connection: Any, pieces: Any, *, prefix: str) -> None:
+    def segments_only(connection: Any, pieces: Any) -> None:
         for piece in pieces:
-            timeline = find_timeline(connection, prefix, piece.timeline.board, piece.timeline.epoch)
+            timeline = find_timeline(connection, piece.timeline.board, piece.timeline.epoch)
             assert timeline is not None
             row = {
                 "life": timeline.id, "first": piece.first.offset, "last": piece.last.offset, "began": piece.first.time,
-                "ended": piece.last.time, "entries": piece.entries, "crc": piece.packed.crc, "data": piece.packed.data,
+                "ended": piece.last.time, "entries": piece.entries, "swapped": False,
+                "crc": piece.packed.crc, "data": piece.packed.data,
             }  # fmt: skip
             connection.execute(insert(SEGMENT).values(row))
 
     async with journaled(valkey_url, tmp_path) as board:
-        wrong = partial(segments_only, prefix=board.settings.key_prefix)
         await board.like("a")
         if begun:
             await (await board.drainer()).sweep()
             await board.must_agree()
             await board.like("a")
         with must_be_caught("the watermark has its own transaction"):
-            with replaced(live.journal.log.drainer, "add_segments", wrong), suppress(KilledError), dying():
+            with replaced(live.journal.log.drainer, "add_segments", segments_only), suppress(KilledError), dying():
                 await (await board.drainer()).sweep()
             await die_after_the_commit(board)
 

@@ -100,7 +100,7 @@ async def test_a_database_that_is_not_the_sink_is_named(valkey_url: str, tmp_pat
     """The journals of the store go into another database."""
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path)
     store: Any = connect(valkey_url, settings)
-    await claim_sink(store, settings.key_prefix, "another")
+    await claim_sink(store, "another")
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         watched = Watched(settings, client)
         assert await eventually(lambda: watched.has("go into the database another"))
@@ -129,10 +129,10 @@ async def test_nothing_waits_while_sql_keeps_up(valkey_url: str, tmp_path: Path)
 
 async def test_the_backlog_is_measured_rarely_and_only_while_sql_is_behind(valkey_url: str, tmp_path: Path) -> None:
     """The board with the most bytes is named. A reason that concerns no board is published as a fault."""
-    async with journaled(valkey_url, tmp_path) as board:
+    async with journaled(valkey_url, tmp_path, is_defined=False) as board:
         prefix = board.settings.key_prefix
         names = SystemKeys(prefix)
-        report = HealthReport(board.client, prefix)
+        report = HealthReport(board.client)
 
         async def published() -> JournalHealth:
             await report.publish()
@@ -146,7 +146,7 @@ async def test_the_backlog_is_measured_rarely_and_only_while_sql_is_behind(valke
         assert (await published()).waiting == 0, "the backlog was measured again too soon"
         report._measured -= 60
         found = await published()
-        streams = required(await read_streams(board.client, prefix, listed := await journals(board.client, prefix)))
+        streams = required(await read_streams(board.client, listed := await journals(board.client)))
         sizes = {name: stream.waiting for (name, _), stream in zip(listed, streams, strict=True)}
         assert (found.waiting, found.fullest, found.most) == (sum(sizes.values()), "full", sizes["full"])
         assert found.lag == pytest.approx(20, abs=9)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from live.journal.log.entries import Head
-from live.journal.log.reader import before, contents_of, entries_after, entries_of, newest_segment
+from live.journal.log.reader import after, before, contents_of, entries_after, entries_of, newest_segment
 from live.journal.log.timelines import open_timelines
 from live.journal.schema import SEGMENT
 from live.journal.upkeep.checkpoints import Due, keep, make
@@ -28,7 +28,7 @@ async def test_entries_are_read_from_one_segment_to_another(
             await drainer.sweep()
 
         def work(connection: Any) -> None:
-            (timeline,) = open_timelines(connection, board.settings.key_prefix)
+            (timeline,) = open_timelines(connection)
             wanted = select(SEGMENT.c.id, SEGMENT.c.ended, SEGMENT.c.last, SEGMENT.c.entries).order_by(SEGMENT.c.id)
             first, second, third = connection.execute(wanted).all()
 
@@ -54,7 +54,7 @@ async def test_entries_are_read_from_one_segment_to_another(
 
 
 async def test_the_contents_at_an_entry_follow_its_position(valkey_url: str, tmp_path: Path) -> None:
-    """A clock that was set back gives a later entry, and the checkpoint after it, an earlier time."""
+    """While the clock of a board stands still, entries and the checkpoints after them have the same time."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         for _ in range(3):
@@ -62,15 +62,16 @@ async def test_the_contents_at_an_entry_follow_its_position(valkey_url: str, tmp
             await drainer.sweep()
 
         def work(connection: Any) -> None:
-            (timeline,) = open_timelines(connection, board.settings.key_prefix)
-            links = [head.link for head, _ in entries_of(connection, timeline)]
+            (timeline,) = open_timelines(connection)
+            heads = [head for head, _ in entries_of(connection, timeline)]
             segments = connection.scalars(select(SEGMENT.c.id).order_by(SEGMENT.c.id)).all()
-            for offset, time in ((1, 0), (3, 1)):
+            for offset, time in ((1, heads[0].time), (3, heads[0].time)):
                 wanted = Due(timeline, segments[offset - 1])
-                made, _ = make(connection, board.settings.key_prefix, wanted)
+                made, _ = make(connection, wanted)
                 keep(connection, wanted, made, time)
-            for link in links:
-                assert contents_of(connection, board.settings.key_prefix, timeline, link=link).link == link
+            for head in heads:
+                data = contents_of(connection, timeline, after(head.link))
+                assert data.link == head.link
 
         await board.databases[0].run(work)
 

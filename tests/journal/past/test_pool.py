@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from live.errors import JournalError
-from live.journal.database import Database
+from live.journal.database import Database, identity
 from live.journal.past.pool import Past
-from live.journal.past.worker import identity
-from live.system.ledger import PAST_AT_ONCE, Turns
+from live.system.resources import PAST_AT_ONCE, Turns
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 

@@ -1,15 +1,21 @@
 """The journal gives the exact ranking at any time that its events cover, even if events arrive late."""
 
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import pytest
 from sqlalchemy import Connection
 
-from live.domain.board import ClockKind
+from live.domain.board import Board
 from live.domain.board_file import parse_boards
+from live.domain.choices import ClockKind
+from live.domain.event import make_entry
+from live.domain.packing import Field
+from live.journal.database import existing_journal
 from live.journal.log import reader
 from live.journal.log.reader import Stop
 from live.journal.log.timelines import Timeline
@@ -17,11 +23,18 @@ from live.journal.past.history import read_history
 from live.journal.past.queries import AsOf, NoPastError, Step, TooLongError
 from live.journal.past.rankings import explain_record, find_record, read_ranking, read_reach
 from live.journal.upkeep.checkpoints import due, keep, make
-from live.journal.upkeep.retention import forget_entries
+from live.journal.upkeep.compactor import forget_entries
+from live.store.board.ledger import Ledger
+from live.store.board.write.merging import put_move, read_move
+from tests.harness.boards import changed
+from tests.harness.journaled import journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, HOUR, KINDS, RecordedBoard, board_of, live_through, past_is_exact, timeline
+from tests.maintenance.test_rules import NOON, count, rule
+from tests.maintenance.test_rules import board_of as rules_of
 
 FAR: Final = 2**60  # microseconds
+_T = TypeVar("_T")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,13 +73,19 @@ async def test_an_entry_that_counts_too_early_is_detected(valkey_url: str, tmp_p
             await late_event(line)
 
 
+def reading(line: RecordedBoard, work: Callable[..., _T], *given: object) -> _T:
+    """Read the past as another process reads it."""
+    with existing_journal(line.settings, writes=False) as database:
+        return database.work(work, *given)
+
+
 async def forget_events(line: RecordedBoard) -> None:
     """Make a checkpoint, and delete all entries before it."""
 
     def work(connection: Connection, timeline: Timeline) -> None:
         wanted = due(connection, timeline, FAR)
         assert wanted is not None
-        keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted))
+        keep(connection, wanted, *make(connection, wanted))
         assert forget_entries(connection, timeline, FAR)
 
     await line.read(work)
@@ -90,23 +109,23 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
     async with timeline(valkey_url, tmp_path, board) as line:
         await live_through(line, 7)
         moment = AsOf(board, None, (BEGIN + 3 * HOUR) * 1000, None, frozenset())
-        assert read_ranking(line.settings, moment, 0, 100).count
+        assert reading(line, read_ranking, moment, 0, 100).count
         await forget_events(line)
         moment = msgspec.structs.replace(moment, at=moment.at + 1)
         for work in (
-            lambda: read_ranking(line.settings, moment, 0, 100),
-            lambda: explain_record(line.settings, moment, "a"),
-            lambda: read_history(line.settings, board, line.ledger.state.epoch or "", frozenset(), ["a"], [moment.at]),
+            lambda: reading(line, read_ranking, moment, 0, 100),
+            lambda: reading(line, explain_record, moment, "a"),
+            lambda: reading(line, read_history, board, line.ledger.state.epoch or "", frozenset(), ["a"], [moment.at]),
         ):
             with pytest.raises(NoPastError) as refused:
                 work()
             assert refused.value.since is not None
             assert refused.value.since > moment.at
-        found = read_ranking(line.settings, msgspec.structs.replace(moment, at=refused.value.since), 0, 100)
+        found = reading(line, read_ranking, msgspec.structs.replace(moment, at=refused.value.since), 0, 100)
         assert found.ranking.epoch
         for _ in range(2):
-            reach = read_reach(
-                line.settings, board, line.ledger.state.epoch or "", [moment.at, refused.value.since or 0]
+            reach = reading(
+                line, read_reach, board, line.ledger.state.epoch or "", [moment.at, refused.value.since or 0]
             )
             assert (reach.since, reach.covered) == (refused.value.since, [False, True])
             await line.count(("a", 1, line.now))
@@ -120,7 +139,7 @@ async def test_a_member_without_a_record_has_no_neighbours(valkey_url: str, tmp_
         await (await line.drainer()).sweep()
         moment = AsOf(line.board, None, (BEGIN + 60) * 1000, None, frozenset())
         for member, members, start in (("b", ["a", "b", "c"], 0), ("c", ["b", "c"], 1), ("x", [], 0)):
-            found = find_record(line.settings, moment, member, 1)
+            found = reading(line, find_record, moment, member, 1)
             assert (list(found.ranking.members), found.count, found.start) == (members, 3, start)
 
 
@@ -142,14 +161,24 @@ async def test_a_few_rankings_and_changes_are_kept(
         moments = [AsOf(line.board, None, (BEGIN + 60 * minute) * 1000 + 1, None, frozenset()) for minute in (1, 2, 5)]
         kept = []
         for moment in (moments[0], moments[1], moments[0], moments[2], moments[0]):
-            read_ranking(line.settings, moment, 0, 9)
+            reading(line, read_ranking, moment, 0, 9)
             kept.append([key[4] for key in held])
         first, second, last = (moment.at for moment in moments)
         assert kept == [[first], [first, second], [first, second], [second, last], [last, first]]
         for moment, amounts in ((moments[2], [5, 4, 3]), (moments[1], [2, 1])):
-            found = explain_record(line.settings, moment, "a")
+            found = reading(line, explain_record, moment, "a")
             assert [change.amount for change in found.changes] == amounts
             assert found.score == sum(range(amounts[0] + 1))
+
+
+async def test_a_ranking_in_memory_is_of_one_definition(valkey_url: str, tmp_path: Path) -> None:
+    """Another order leaves the contents of a board without ties by time as they are."""
+    async with timeline(valkey_url, tmp_path, board_of("rolling by name")) as line:
+        await line.count(("a", 3, None), ("b", 2, None))
+        await (await line.drainer()).sweep()
+        for board, members in ((line.board, ["a", "b"]), (changed(line.board, sort_order="asc"), ["b", "a"])):
+            moment = AsOf(board, None, (BEGIN + 60) * 1000, None, frozenset())
+            assert list(reading(line, read_ranking, moment, 0, 9).ranking.members) == members
 
 
 async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,11 +189,45 @@ async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monke
         await drainer.sweep()
         times = [(BEGIN + seconds) * 1000 for seconds in (60, 120, 180)]
         monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 9)
-        (steps,) = read_history(line.settings, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
+        (steps,) = reading(line, read_history, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
         assert steps == [Step(at, 2, 2) for at in times]
         monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 8)
         with pytest.raises(TooLongError, match="the board has 3 members: a history of it may have at most 2 steps"):
-            read_history(line.settings, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
+            reading(line, read_history, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
         monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 2)
         with pytest.raises(TooLongError, match="at most 1 step"):
-            read_history(line.settings, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
+            reading(line, read_history, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
+
+
+@pytest.mark.parametrize("operator", ["best", "incr"])
+async def test_an_explanation_packs_fields_by_the_rules_of_now(valkey_url: str, tmp_path: Path, operator: str) -> None:
+    """The rules change twice. Where scores add up, a member was merged before."""
+    goals, cards = Field(name="goals", high=99), Field(name="cards", sort_order="asc", high=9)
+    wide = msgspec.structs.replace(cards, high=999)
+    rules = [
+        rules_of({"operator": operator, "window": "ever", "score": score})
+        for score in ((goals, cards), (cards, goals), (goals, wide))
+    ]
+    async with journaled(valkey_url, tmp_path, rules[0]) as made:
+        drainer, state = await made.drainer(), made.ledger.state
+
+        async def send(board: Board, key: str, **fields: int) -> None:
+            assert board.packing is not None
+            await count(made.ledger, [make_entry(key, board.packing.pack(fields), NOON)])
+
+        await send(rules[0], "a", goals=3, cards=1)
+        expected = [{"goals": 3, "cards": 1}]
+        if operator == "incr":
+            await send(rules[0], "b", goals=5, cards=2)
+            await put_move(made.ledger.writer, partial(read_move, state, ("b", "a"), "why"))
+            expected.insert(0, {"goals": 5, "cards": 2})
+        await rule(made, rules[1])
+        made.ledger = Ledger(made.client, rules[1], made.settings)
+        await send(rules[1], "a", goals=7, cards=4)
+        expected.insert(0, {"goals": 7, "cards": 4})
+        await rule(made, rules[2], rules[0])
+        await drainer.sweep()
+        moment = AsOf(rules[2], state.epoch, NOON + 1, None, frozenset())
+        found = await made.databases[0].run(explain_record, moment, "a")
+        assert rules[2].packing is not None
+        assert [rules[2].packing.unpack(change.amount) for change in found.changes] == expected

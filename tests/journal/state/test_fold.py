@@ -1,19 +1,22 @@
 """The fold reads from the journal what only the scripts can know."""
 
+from functools import partial
+
 import msgspec
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
+from live.domain.board import Rules
 from live.domain.event import Extra, make_entry
 from live.domain.window import Sliding
-from live.journal.erasures import hidden, member_digest
-from live.journal.log.entries import EntryRules, Erase, Head
+from live.journal.log.entries import Erase, Head
 from live.journal.state.fold import apply, trim
 from live.journal.state.snapshot import Snapshot, reached_of
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import TAG
+from live.store.board.write.merging import put_move, read_move
 from live.store.connection.client import connect
-from tests.harness.boards import rolling_board
+from tests.harness.boards import changed, rolling_board
 from tests.harness.folded import Folded
 from tests.harness.ledger_machine import simulated_scripts
 from tests.harness.mutation import Mutant, must_be_caught
@@ -88,7 +91,7 @@ async def test_a_member_that_is_shown_without_a_score_has_no_tag(valkey_url: str
     """Its amounts cancel each other out while it is hidden, so a sliding window has no slot."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     clock, client = f"{settings.key_prefix}:time", connect(valkey_url, settings)
-    board = msgspec.structs.replace(rolling_board("40s", "10s", ties="first"), window=Sliding(40))
+    board = changed(rolling_board("40s", "10s", ties="first"), window=Sliding(40))
     ledger = Ledger(client, board, settings, simulated_scripts(valkey_url, clock, None))
 
     async def at(seconds: int) -> None:
@@ -108,6 +111,30 @@ async def test_a_member_that_is_shown_without_a_score_has_no_tag(valkey_url: str
         await folded.read()
         (name,) = (await ledger.reader.read(10)).names
         assert folded.tags(board, None) == {"a": reached_of(folded.contents.shape, name[:TAG])}
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.one_server
+async def test_a_renamed_member_has_its_place_under_a_name_that_was_forgotten(valkey_url: str) -> None:
+    """The journal does not say that a member with this name has lost its place when its slot left the window."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    clock, client = f"{settings.key_prefix}:time", connect(valkey_url, settings)
+    board = rolling_board("40s", "10s", ties="first")
+    ledger = Ledger(client, board, settings, simulated_scripts(valkey_url, clock, None))
+    try:
+        for seconds, member in ((0, "new"), (45, "old"), (50, "ann"), (61, "bob")):
+            await client.delete(clock)
+            await client.rpush(clock, str(NOON + seconds), "0")
+            await ledger.writer.add([make_entry(member, 1, None)])
+            while await ledger.rotator.rotate() is None:
+                pass
+        read = partial(read_move, ledger.state, ("old", "new"), "another name", renames=True)
+        assert (await put_move(ledger.writer, read)).slots == 1
+        folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+        await folded.read()
+        assert folded.ranking(board, (NOON + 61) * 1000) == [("new", 1), ("ann", 1), ("bob", 1)]
+        assert [record.member for record in (await ledger.reader.read(10)).records] == ["new", "ann", "bob"]
     finally:
         await client.aclose()
 
@@ -137,7 +164,7 @@ def test_a_ranking_over_its_limit_loses_its_last_records() -> None:
     data.ranking("").metadata = dict.fromkeys(slot, b"{}")
     data.ranking("").reached = dict.fromkeys(slot, (1, 1, 1))
     for cap, left in ((4, slot.keys()), (3, slot.keys() - {"d"}), (2, {"a", "hidden", "b"})):
-        trim(data, 0, "", EntryRules(operation="best", order="backward", cap=cap))
+        trim(data, 0, "", Rules(operation="best", order="backward", cap=cap))
         held = data.ranking("")
         assert data.slots[0].keys() == held.metadata.keys() == held.reached.keys() == left
 
@@ -202,10 +229,9 @@ def test_nothing_is_left_of_earlier_periods() -> None:
 
 def test_an_erasure_takes_digests_and_a_member_out_of_contents() -> None:
     """Earlier entries have an empty name in place of the member. Amounts under the empty name are taken out too."""
-    key, digest = bytes(16), b"d" * 16
+    digest = b"d" * 16
     data = Snapshot(slots={0: {"a": 1, "b": 2, "": 3}}, seen={0: {digest, b"e" * 16}})
-    head = Head("forget", 0, "7-0", 5, "link", "")
-    for gone, member, left in (([hidden(key, digest)], b"", 3), ([], member_digest(key, "b"), 1)):
-        apply(data, head, msgspec.msgpack.encode(Erase(key=key, digests=gone, member=member)))
+    for kind, gone, member, left in (("erase", [digest], "", 3), ("forget", [], "b", 1)):
+        apply(data, Head(kind, 0, "7-0", 5, "link", ""), msgspec.msgpack.encode(Erase(digests=gone, member=member)))
         assert (len(data.slots[0]), data.seen, data.offset) == (left, {0: {b"e" * 16}}, 7)
     assert data.slots == {0: {"a": 1}}

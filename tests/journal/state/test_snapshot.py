@@ -2,7 +2,7 @@
 
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.journal.state.snapshot import Logged, logged_of, name_of, reached_of, tag_of
 
 
@@ -26,4 +26,3 @@ def test_the_name_of_an_event_has_its_place_amount_and_member() -> None:
     event = Logged(9, 5, 7, "a b", -3)
     assert name_of(event) == b"\0\0\0\0\5\0\0\7-3 a b"
     assert logged_of(name_of(event), 9) == event
-    assert event.place == (9, 5, 7)

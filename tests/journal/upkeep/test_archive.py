@@ -13,16 +13,28 @@ from sqlalchemy import Connection, select
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
-from live.journal.log.timelines import Timeline
+from live.domain.event import make_entry
+from live.journal.forgetting import erasures_in
+from live.journal.log.timelines import Timeline, find_timeline
+from live.journal.past.queries import AsOf
+from live.journal.past.rankings import period_at
 from live.journal.schema import PERIOD
 from live.journal.upkeep import archive
 from live.journal.upkeep.archive import Archived, closed_periods, find_archived, keep_closed
-from live.journal.upkeep.retention import forget_periods
+from live.journal.upkeep.compactor import forget_periods
+from live.maintenance.journal import compact
+from live.store.board.ledger import Ledger
+from tests.harness.boards import changed
+from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import server
 from tests.harness.timeline import BEGIN, RecordedBoard, timeline
+from tests.maintenance.test_rules import DAY, NOON, count, rule
+from tests.maintenance.test_rules import board_of as rules_of
 
 HOUR: Final = 3600
+FIRST: Final[dict[str, Any]] = {"ties": "first"}
+Rows = list[tuple[str, str, str]]
 
 
 def calendar(choices: str = "") -> Board:
@@ -38,7 +50,7 @@ async def keep(line: RecordedBoard) -> None:
 
     def work(connection: Connection, timeline: Timeline) -> None:
         archive.reopen(connection, timeline, line.board)
-        keep_closed(connection, timeline, closed_periods(connection, line.settings.key_prefix, timeline, line.board))
+        keep_closed(connection, timeline, closed_periods(connection, timeline, line.board), 0)
 
     await drainer.sweep()
     await line.read(work)
@@ -46,9 +58,7 @@ async def keep(line: RecordedBoard) -> None:
 
 async def found(line: RecordedBoard, start: int) -> Archived | None:
     """A period that the board has dropped, from the archive or the journal."""
-    one: Archived | None = await line.read(
-        lambda connection, _: find_archived(connection, line.settings.key_prefix, line.board, None, start)
-    )
+    one: Archived | None = await line.read(lambda connection, _: find_archived(connection, line.board, None, start))
     return one
 
 
@@ -93,21 +103,19 @@ async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp
 
 
 async def opened_again(line: RecordedBoard) -> None:
-    """Keep more periods, set the clock back, and count an event in a period that was final."""
+    """Keep more periods, and count an event in a period that was final."""
     await line.drainer()
     await line.count(("a", 2, None))
     await line.go(3 * HOUR)
     await line.count(("a", 1, None))
     await keep(line)
     assert (await found(line, BEGIN)) is not None
-    wider = msgspec.structs.replace(line.board, window=msgspec.structs.replace(line.board.window, keep=9))
+    wider = changed(line.board, window=msgspec.structs.replace(line.board.window, keep=9, grace=24 * HOUR))
     line.board = line.ledger.state.board = wider
     await keep(line)
-    await line.go(-2.5 * HOUR)
-    line.ledger = line.another()  # this process has not seen the later time
-    added = await line.ledger.writer.add([("b", 5, line.now, None, None)])
+    added = await line.ledger.writer.add([("b", 5, BEGIN * 1000, None, None)])
     assert not added.refused
-    await line.go(14 * HOUR)
+    await line.go(11.5 * HOUR)
     await line.count(("a", 1, None))
     await keep(line)
     again = await found(line, BEGIN)
@@ -116,8 +124,8 @@ async def opened_again(line: RecordedBoard) -> None:
     assert again.revision == 2
 
 
-async def test_a_clock_that_is_set_back_gives_a_period_another_revision(valkey_url: str, tmp_path: Path) -> None:
-    """The new revision has everything that was counted before and after the clock was set back."""
+async def test_a_board_that_keeps_more_periods_gives_a_period_another_revision(valkey_url: str, tmp_path: Path) -> None:
+    """The new revision has everything that was counted before and after the change."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         await opened_again(line)
 
@@ -128,6 +136,86 @@ async def test_a_missing_revision_is_detected(valkey_url: str, tmp_path: Path) -
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         with replaced(archive, "reopen", lambda *_, **__: None), must_be_caught("a final period has no new revision"):
             await opened_again(line)
+
+
+async def keep_as(made: Journaled, board: Board) -> None:
+    """Reopen and archive the periods of a board, as the compactor does."""
+
+    def work(connection: Connection) -> None:
+        timeline = find_timeline(connection, board.id, made.ledger.state.epoch or "")
+        assert timeline is not None
+        archive.reopen(connection, timeline, board)
+        keep_closed(connection, timeline, closed_periods(connection, timeline, board), erasures_in(connection))
+
+    await (await made.drainer()).sweep()
+    await made.databases[0].run(work)
+
+
+async def show_by_other_rules(store: str, folder: Path, old: dict[str, Any], new: dict[str, Any]) -> list[Rows]:
+    """Return the first day of a board from the archive, before and after a change of rules and after the way back."""
+    boards, found = [rules_of({"window": "days"} | old | more) for more in ({}, new)], list[Rows]()
+    async with journaled(store, folder, boards[0]) as made:
+        start = boards[0].window.slot_at(NOON // 1000).start
+
+        async def see(board: Board) -> None:
+            await keep_as(made, board)
+            moment = AsOf(board, made.ledger.state.epoch, 0, start, frozenset())
+            shown = await made.databases[0].run(period_at, moment)
+            columns = ((), (), ()) if shown is None else (shown.members, shown.ranks, shown.scores)
+            found.append([(member, str(rank), str(score)) for member, rank, score in zip(*columns, strict=True)])
+
+        for number, (member, amount) in enumerate((("c", 2), ("a", 2), ("b", 5), ("d", 1))):
+            await count(made.ledger, [make_entry(member, amount, NOON + number)])
+        await count(made.ledger, [make_entry("z", 1, NOON + 8 * DAY)])
+        await keep_as(made, boards[0])
+        compact(made.databases[0], [], lambda *_: None)
+        await count(made.ledger, [make_entry("z", 1, NOON + 64 * DAY)])
+        await see(boards[0])
+        told = await rule(made, boards[1], dry=True)
+        made.ledger.state.rules.other = None
+        await rule(made, boards[1])
+        await see(boards[1])
+        assert told.periods == (0 if found[1] else 2)
+        made.ledger = Ledger(made.client, boards[1], made.settings)
+        await made.ledger.state.open()
+        await rule(made, boards[0])
+        await see(boards[0])
+        assert found[2] == found[0], "the archive is another one after the rules are changed back"
+    return found
+
+
+BY_NAME: Final[dict[str, Any]] = {"ties": "key"}
+OTHER_RULES: Final[dict[str, tuple[dict[str, Any], dict[str, Any], Rows]]] = {
+    "dense ranks": (FIRST, {"ranks": "dense"}, [("b", "1", "5"), ("c", "2", "2"), ("a", "2", "2"), ("d", "3", "1")]),
+    "the last first": (FIRST, {"ties": "last"}, [("b", "1", "5"), ("a", "2", "2"), ("c", "3", "2"), ("d", "4", "1")]),
+    "by name": (FIRST, BY_NAME, [("b", "1", "5"), ("a", "2", "2"), ("c", "3", "2"), ("d", "4", "1")]),
+    "ascending": (FIRST, {"sort_order": "asc"}, [("d", "1", "1"), ("c", "2", "2"), ("a", "3", "2"), ("b", "4", "5")]),
+    "ascending names": (
+        {},
+        {"sort_order": "asc"},
+        [("d", "1", "1"), ("a", "2", "2"), ("c", "3", "2"), ("b", "4", "5")],
+    ),
+    "ties by time": (BY_NAME, FIRST, []),
+    "zeros": (FIRST, {"zeros": True}, []),
+    "weeks": (FIRST, {"window": "weeks"}, []),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_RULES)
+async def test_the_archive_follows_other_rules_where_it_says_enough(
+    valkey_url: str, tmp_path: Path, change: str
+) -> None:
+    """Otherwise the archive is back after the rules are changed back."""
+    old, new, rows = OTHER_RULES[change]
+    assert (await show_by_other_rules(valkey_url, tmp_path, old, new))[1] == rows
+
+
+@pytest.mark.mutant
+async def test_an_archive_in_its_old_order_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant shows an archived period as it is."""
+    old, new, rows = OTHER_RULES["ascending"]
+    with must_be_caught("an archived period has its old order"), replaced(archive, "_by_rules", lambda one, _: one):
+        assert (await show_by_other_rules(valkey_url, tmp_path, old, new))[1] == rows
 
 
 async def post(client: httpx.AsyncClient, day: int, *keys: str) -> None:
@@ -176,9 +264,6 @@ async def test_archived_periods_are_read_like_others(valkey_url: str) -> None:
         assert "final" not in await get(client, period="previous")
         assert (await client.patch("/v1/boards/days/records/c", json={"hidden": True})).is_success
         assert [record["key"] for record in (await get(client))["records"]] == ["b", "a"]
-
-
-Rows = list[tuple[str, str, str]]
 
 
 async def shown_rows(client: httpx.AsyncClient, **query: Any) -> Rows:

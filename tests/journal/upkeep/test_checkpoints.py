@@ -9,11 +9,13 @@ from sqlalchemy import func, select
 import live.journal.upkeep.checkpoints
 from live.domain.board import Board
 from live.domain.window import Sliding
-from live.journal.log.entries import Packed
+from live.journal.forgetting import forget_by
+from live.journal.log.entries import Erase, Packed
 from live.journal.log.timelines import open_timelines
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.state.snapshot import Logged, Snapshot
-from live.journal.upkeep.checkpoints import AGE, Due, due, keep, prune
+from live.journal.upkeep.archive import keep_closed
+from live.journal.upkeep.checkpoints import AGE, Due, due, keep, make, prune
 from tests.harness.journaled import journaled
 from tests.harness.plans import HOUR, SERVER, forever
 
@@ -66,7 +68,7 @@ async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(
             await drainer.sweep()
 
         def work(connection: Any) -> list[Due | None]:
-            (timeline,) = open_timelines(connection, board.settings.key_prefix)
+            (timeline,) = open_timelines(connection)
             began = connection.scalar(select(func.min(SEGMENT.c.began)))
             (one, two) = connection.execute(select(SEGMENT.c.id, func.length(SEGMENT.c.data))).all()
             found = [due(connection, timeline, began + AGE * 1_000_000 + late) for late in (0, 1)]
@@ -86,3 +88,27 @@ async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(
             return [due(connection, timeline, 2**60)]
 
         assert await board.databases[0].run(work) == [None], "a checkpoint is due although nothing follows the last one"
+
+
+async def test_a_checkpoint_from_before_an_erasure_is_not_stored(valkey_url: str, tmp_path: Path) -> None:
+    """Another process has read the entries before somebody was erased from them. Neither is an archived period."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+
+        def work(connection: Any) -> list[int]:
+            (timeline,) = open_timelines(connection)
+            found = []
+            for erases in (True, False):
+                wanted = due(connection, timeline, 2**60)
+                assert wanted is not None
+                made = make(connection, wanted)
+                if erases:
+                    forget_by(connection, "posts", Erase(member="a"))
+                    assert not keep_closed(connection, timeline, [], wanted.erasures)
+                keep(connection, wanted, *made)
+                found.append(connection.scalar(select(func.count()).select_from(CHECKPOINT)))
+            return found
+
+        assert await board.databases[0].run(work) == [0, 1]

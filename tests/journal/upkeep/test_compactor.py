@@ -3,6 +3,8 @@
 import asyncio
 import os
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +14,27 @@ from structlog.testing import capture_logs
 
 import live.journal.upkeep.checkpoints
 import live.journal.upkeep.compactor
-from live.boards.definition import read_board
+from live.boards.admin import BoardAdmin
+from live.boards.definitions import read_board
 from live.domain.board import Boards
 from live.journal.log.reader import before
 from live.journal.log.timelines import begin_timelines, end_timelines, find_lost, open_timelines
 from live.journal.schema import CHECKPOINT, DEFINITION, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, keep, make
-from live.journal.upkeep.compactor import Compactor
-from live.journal.upkeep.retention import forget_entries, forget_timelines
+from live.journal.upkeep.compactor import Compactor, forget_entries, forget_timelines
 from live.metrics import JOURNAL_ARCHIVE_LAG
-from live.settings import Retention
 from live.store.board.journal_stream import announced
 from live.store.board.ledger import Ledger
-from live.store.board.manage.lifecycle import delete_keys
+from live.system.processes import CHILDREN, follow_parent
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import define
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 FAR = 2**60  # microseconds
+LONG = 10.0  # seconds; killing a process takes milliseconds
 
 
 async def filled(board: Journaled, segments: int) -> None:
@@ -52,10 +55,10 @@ async def checkpoint(board: Journaled) -> bool:
     """Make a checkpoint if a checkpoint is due, long after the last entry."""
 
     def work(connection: Any) -> bool:
-        (timeline,) = open_timelines(connection, board.settings.key_prefix)
+        (timeline,) = open_timelines(connection)
         wanted = due(connection, timeline, FAR)
         if wanted is not None:
-            keep(connection, wanted, *make(connection, board.settings.key_prefix, wanted))
+            keep(connection, wanted, *make(connection, wanted))
         return wanted is not None
 
     return await board.databases[0].run(work)
@@ -79,9 +82,7 @@ async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_p
     """The newest checkpoint that is old enough stays, so everything after it can be read."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)
-        (timeline,) = await board.databases[0].run(
-            lambda connection: open_timelines(connection, board.settings.key_prefix)
-        )
+        (timeline,) = await board.databases[0].run(open_timelines)
         assert await board.databases[0].run(lambda connection: forget_entries(connection, timeline, FAR)) == 0, (
             "entries were deleted without a checkpoint"
         )
@@ -136,7 +137,7 @@ async def test_entries_are_kept_for_whole_seconds(
     """Entries before the last checkpoint are deleted when they are older than `journal_events`."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     day = 86_400 * 1_000_000
-    async with journaled(valkey_url, tmp_path, journal_events=Retention(86_400)) as board:
+    async with journaled(valkey_url, tmp_path, journal_events=86_400) as board:
         await filled(board, 3)
         await Compactor(board.settings, board.databases[0]).step()
         made = await board.databases[0].run(lambda connection: connection.scalar(select(CHECKPOINT.c.time)) or 0)
@@ -150,13 +151,13 @@ async def test_entries_are_kept_for_whole_seconds(
 async def test_periods_are_kept_for_whole_seconds(valkey_url: str, tmp_path: Path) -> None:
     """The age of a period counts from its end. A period that is just as old as the setting is deleted."""
     hours = read_board("hours", {"window": {"calendar": "hour", "keep": 2}})
-    async with journaled(valkey_url, tmp_path, hours, journal_periods=Retention(86_400)) as board:
+    async with journaled(valkey_url, tmp_path, hours, journal_periods=86_400) as board:
         await filled(board, 1)
         now = (int(time.time()) // 3600 + 48) * 3600
         starts = [now - 86_400 + hour * 3600 for hour in (-1, 0, 1)]
 
         def archive(connection: Any) -> None:
-            (timeline,) = open_timelines(connection, board.settings.key_prefix)
+            (timeline,) = open_timelines(connection)
             row = {"life": timeline.id, "newest": now, "revision": 1, "offset": 0, "crc": 0, "final": True, "data": b""}
             connection.execute(insert(PERIOD), [row | {"start": start} for start in starts])
 
@@ -175,7 +176,7 @@ async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: P
             pass
         for _ in range(3):
             await drainer.sweep()
-        assert await find_lost(board.client, board.settings.key_prefix, board.databases[0]) == []
+        assert await find_lost(board.client, board.databases[0]) == []
 
 
 def ends(*_: object) -> None:
@@ -205,13 +206,58 @@ async def test_the_compactor_outlives_the_process_that_works_for_it(
         await filled(board, 3)
         compactor = Compactor(board.settings, board.databases[0])
         with monkeypatch.context() as killing:
-            killing.setattr(live.journal.upkeep.compactor, "_made", ends)
+            killing.setattr(live.journal.upkeep.compactor, "make", ends)
             with capture_logs() as logs:
                 await until_a_step_is_reported(compactor, killing)
             assert "has ended" in logs[0]["reason"]
         await filled(board, 1)  # a step looks only at boards that have changed
         await until_a_step_is_reported(compactor, monkeypatch)
         assert await count(board, CHECKPOINT) == 1
+
+
+def goes_on(*_: object) -> None:
+    """Work that takes long."""
+    time.sleep(LONG)
+
+
+async def stopped_amid_work(compactor: Compactor) -> None:
+    """Stop a compactor whose other process works. Nothing is left of it, and this process goes on at once."""
+    step = asyncio.create_task(compactor.step())
+
+    async def works() -> bool:
+        return bool(active_children())
+
+    await eventually(works)
+    began = time.monotonic()
+    await stop(step)
+    assert time.monotonic() - began < LONG
+    assert not active_children()
+
+
+async def test_a_compactor_that_stops_does_not_wait_for_the_other_process(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that stops would otherwise serve nobody until a checkpoint is made."""
+    monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
+    monkeypatch.setattr(live.journal.upkeep.compactor, "make", goes_on)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        await stopped_amid_work(Compactor(board.settings, board.databases[0]))
+
+
+@pytest.mark.mutant
+async def test_waiting_for_the_other_process_is_detected(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant waits until the work has ended."""
+    module = live.journal.upkeep.compactor
+    monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
+    monkeypatch.setattr(module, "make", goes_on)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        waiting = replaced(module, "_other_process", lambda: ProcessPoolExecutor(1, CHILDREN, follow_parent))
+        with must_be_caught("this process waits"), waiting:
+            await stopped_amid_work(Compactor(board.settings, board.databases[0]))
 
 
 async def test_damage_of_one_board_does_not_stop_the_others(
@@ -242,12 +288,12 @@ async def ended_timelines_are_forgotten(board: Journaled) -> None:
     """A board is deleted again and again. A timeline is forgotten when it ended longer ago than the setting."""
     drainer = await board.drainer()
     for _ in range(3):
+        await define(board.settings, [board.board])
         board.ledger = Ledger(board.client, board.board, board.settings)
         board.client.high_water.active = False
         await board.like("a")
         await drainer.sweep()
-        state = board.ledger.state
-        await delete_keys(board.client, state.keys, state.epoch or "")
+        await BoardAdmin(board.client, board.settings).delete("posts", "a test")
         for _ in range(2):
             await drainer.sweep()
     assert (await count(board, LIFE), await count(board, SEGMENT)) == (3, 3)
@@ -280,19 +326,19 @@ async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: P
     """Archived periods may keep a timeline for longer than its events do."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 1)
-        prefix, day = board.settings.key_prefix, 86_400
+        day = 86_400
 
         def left(connection: Any) -> list[int]:
-            (timeline,) = open_timelines(connection, prefix)
+            (timeline,) = open_timelines(connection)
             end_timelines(connection, [timeline])
-            begin_timelines(connection, prefix, [(board.board.id, "later")])
+            begin_timelines(connection, [(board.board.id, "later")])
             ended = connection.scalar(select(LIFE.c.ended).where(LIFE.c.id == timeline.id))
             if archived:
                 row = dict.fromkeys(("start", "newest", "revision", "offset", "crc"), 0)
                 connection.execute(insert(PERIOD).values(life=timeline.id, final=True, data=b"", **row))
             kept, counts = (0, day) if archived else (day, 0), []
             for late in (0, 1):
-                forget_timelines(connection, prefix, lambda _: kept, ended + day * 1_000_000 + late)
+                forget_timelines(connection, lambda _: kept, ended + day * 1_000_000 + late)
                 counts.append(connection.scalar(select(func.count()).select_from(LIFE)))
             return counts
 
@@ -306,19 +352,16 @@ async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str
     """
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 2)
-        (timeline,) = await board.databases[0].run(
-            lambda connection: open_timelines(connection, board.settings.key_prefix)
-        )
-        prefix = board.settings.key_prefix
+        (timeline,) = await board.databases[0].run(open_timelines)
 
         def continued(connection: Any) -> None:
             end_timelines(connection, [timeline])
-            (later,) = begin_timelines(connection, prefix, [(board.board.id, "later")])
+            (later,) = begin_timelines(connection, [(board.board.id, "later")])
             connection.execute(update(LIFE).where(LIFE.c.id == later.id).values(parent=timeline.epoch))
             connection.execute(update(SEGMENT).values(life=later.id).where(SEGMENT.c.last == timeline.offset))
 
         def forget_all(connection: Any) -> None:
-            forget_timelines(connection, prefix, lambda _: (0, 0), FAR)
+            forget_timelines(connection, lambda _: (0, 0), FAR)
 
         await board.databases[0].run(continued)
         await board.databases[0].run(forget_all)

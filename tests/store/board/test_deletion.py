@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from live.boards.admin import BoardAdmin
-from live.boards.definition import read_board
-from live.domain.board import BOARD_ID, Board, Boards
+from live.boards.definitions import read_board
+from live.domain.board import Board
+from live.domain.choices import BOARD_ID
 from live.domain.event import Extra, make_entry
 from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
-from live.settings import LONGEST, Duration
+from live.settings import LONGEST
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage import lifecycle
@@ -27,6 +27,7 @@ from live.store.connection.scripts import Script
 from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
+from tests.harness.boards import changed
 from tests.harness.settings import fresh_settings
 
 HOUR: Final = 3_600_000
@@ -49,9 +50,9 @@ class Prefix:
     """A prefix of store keys with boards and system keys."""
 
     def __init__(self, store: str) -> None:
-        self.settings = fresh_settings(store, dedupe_window=Duration(3600))
+        self.settings = fresh_settings(store, dedupe_window=3600)
         self.client: Store = connect(store, self.settings)
-        self.board_admin = BoardAdmin(self.client, self.settings, Boards([]))
+        self.board_admin = BoardAdmin(self.client, self.settings)
 
     async def fill(self, board: Board, epoch: str = EPOCH) -> Keys:
         """Create a board with data in each of its store keys."""
@@ -68,7 +69,7 @@ class Prefix:
             await ledger.writer.add([(*entry[:4], extra) for entry in entries])
         await ledger.moderation.hide("k2", hidden=True)
         await ledger.baseline.keep()
-        await Presence(self.client, self.settings.key_prefix).report({board.id: 1})
+        await Presence(self.client).report({board.id: 1})
         await self.client.sadd(keys.seen(int(await self.client.hget(keys.meta, "bucket") or 0) - 3600), "old")
         return keys
 
@@ -104,7 +105,7 @@ def test_only_the_board_of_that_id_is_deleted(valkey_url: str, board: str, kind:
 
     async def attempt() -> None:
         async with prefix(valkey_url) as made:
-            await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
+            await ProducerStore(made.client).add("shop", Scope())
             await made.board_admin.put("other", {"title": "Other"}, "ann")
             for name in near(board):
                 await made.fill(read_board(name, KINDS[(kind + 1) % len(KINDS)]))
@@ -120,14 +121,14 @@ def test_only_the_board_of_that_id_is_deleted(valkey_url: str, board: str, kind:
 async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) -> None:
     """Other boards, the audit log and the API keys stay."""
     async with prefix(any_store) as made:
-        producers = ProducerStore(made.client, made.settings.key_prefix)
+        producers = ProducerStore(made.client)
         await producers.add("shop", Scope())
         await made.board_admin.put("other", {"title": "Other"}, "ann")
         for name in ("boards", "producers"):
             await made.board_admin.put(name, {"types": ["kiss"]}, "ann")
             await made.board_admin.delete(name, "ann")
         assert list((await made.board_admin.definitions.load()).boards) == ["other"]
-        entries = await AuditTrail(made.client, made.settings.key_prefix).last(9)
+        entries = await AuditTrail(made.client).last(9)
         assert [entry.what for entry in entries] == ["deleted", "created"] * 2 + ["created"]
         assert list((await producers.load()).records) == ["shop"]
 
@@ -185,7 +186,7 @@ async def test_the_renamed_state_is_deleted_last(valkey_url: str, monkeypatch: p
 async def test_an_expired_board_leaves_nothing(any_store: str) -> None:
     """A deletion finds the store keys that are left of an expired board."""
     async with prefix(any_store) as made:
-        board = msgspec.structs.replace(read_board("b", KINDS[2]), idle_ttl=1)
+        board = changed(read_board("b", KINDS[2]), idle_ttl="1s")
         keys = await made.fill(board)
         assert await expire(made.client, keys, EPOCH, -1) is None
         assert await made.everything() != {}

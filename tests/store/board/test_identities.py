@@ -9,16 +9,18 @@ import msgspec
 import pytest
 
 from live.domain.board import MOST_BUCKETS
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.journal.upkeep.checkpoints import prune
-from live.settings import Duration
+from live.store.board.batch import Batch
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.state import SCRIPTS
-from live.store.board.write.writer import keys_of_buckets
+from live.store.board.requests import SCRIPTS
+from live.store.board.write.writer import identities_of, keys_of
 from live.store.connection.client import connect
-from tests.harness.boards import open_ledger, rolling_board
+from live.store.connection.scripts import texts
+from tests.harness.boards import changed, open_ledger, rolling_board
 from tests.harness.clock import set_clock, with_clock
 from tests.harness.folded import Folded
 from tests.harness.invariants import drifted
@@ -153,7 +155,7 @@ async def test_a_late_event_that_has_counted_is_a_duplicate(valkey_url: str) -> 
 
 async def test_a_late_event_is_searched_in_the_newest_bucket(valkey_url: str) -> None:
     """An idle process may not know the bucket in which another process has counted."""
-    async with open_ledger(valkey_url, EVENT, dedupe_window=Duration(1)) as idle:
+    async with open_ledger(valkey_url, EVENT, dedupe_window=1) as idle:
         await idle.writer.add([make_entry("a", 1, 9 * HOUR * 1000)])
         idle.state.buckets.newest -= 10
         busy = Ledger(idle.state.client, EVENT, idle.state.settings)
@@ -166,7 +168,7 @@ async def test_a_late_event_is_searched_in_the_newest_bucket(valkey_url: str) ->
 @pytest.mark.slow
 async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> None:
     """A busy board also knows the identity for the whole window. Two windows later, the identity's bucket is gone."""
-    async with open_ledger(any_store, rolling_board(), dedupe_window=Duration(1)) as ledger:
+    async with open_ledger(any_store, rolling_board(), dedupe_window=1) as ledger:
         clock = asyncio.get_running_loop().time
         number, held = 1, 0
         for round_ in range(2):
@@ -191,11 +193,11 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
 
 @pytest.mark.parametrize("days", [0, 7, 30, 60])
 async def test_a_board_chooses_how_long_it_remembers_identities(valkey_url: str, days: int) -> None:
-    """Payments are sent again after 30 days. A checkpoint and a rebuilt board remember them too."""
+    """Payments are sent again after 30 days. A checkpoint and a loaded board remember them too."""
     board = make_board(
-        BoardChoice(id="posts", window="forever", dedupe_window=f"{days}d" if days else None, journal_events="90d")
+        Choices(id="posts", window_choice="forever", dedupe_window=f"{days}d" if days else None, journal_events="90d")
     )
-    settings = fresh_settings(valkey_url, journal="sqlite", dedupe_window=Duration(DAY))
+    settings = fresh_settings(valkey_url, journal="sqlite", dedupe_window=DAY)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
     begin = 4_000_000_000 // DAY * DAY + HOUR
@@ -209,11 +211,11 @@ async def test_a_board_chooses_how_long_it_remembers_identities(valkey_url: str,
         await folded.read()
         prune(folded.contents)
         other = msgspec.structs.replace(settings, key_prefix=f"{settings.key_prefix}b")
-        await folded.rebuild(board, Keys(other.key_prefix, board.id), "again")
+        await folded.load_as(board, Keys(other.key_prefix, board.id), "again")
         await set_clock(client, other, (begin + (days or 1) * DAY) * 1000)
-        rebuilt = Ledger(client, board, other, with_clock(SCRIPTS, other))
-        assert await duplicates(rebuilt, like(0), like(days or 1), like(99)) == [0, 1]
-        for one, own in ((ledger, settings), (rebuilt, other)):
+        loaded = Ledger(client, board, other, with_clock(SCRIPTS, other))
+        assert await duplicates(loaded, like(0), like(days or 1), like(99)) == [0, 1]
+        for one, own in ((ledger, settings), (loaded, other)):
             await set_clock(client, own, (begin + (days or 1) * DAY * 5 // 4 + 2 * DAY) * 1000)
             assert await duplicates(one, like(0)) == []
     finally:
@@ -223,23 +225,24 @@ async def test_a_board_chooses_how_long_it_remembers_identities(valkey_url: str,
 async def test_a_board_can_choose_to_remember_identities_longer(valkey_url: str) -> None:
     """It also remembers those that it has counted before, and looks for them in a limited number of sets."""
     board = rolling_board()
-    settings = fresh_settings(valkey_url, dedupe_window=Duration(HOUR))
+    settings = fresh_settings(valkey_url, dedupe_window=HOUR)
     client = connect(valkey_url, settings)
     try:
         await set_clock(client, settings, 4_000_000_000 // HOUR * HOUR * 1000)
-        for window, hours, known in ((0, 0, False), (3 * HOUR, 0, True), (3 * HOUR, 3, True), (30_000 * HOUR, 3, True)):
-            longer = msgspec.structs.replace(board, dedupe_window=window)
+        for window, hours, known in (("0s", 0, False), ("3h", 0, True), ("3h", 3, True), ("30000h", 3, True)):
+            longer = changed(board, dedupe_window=window)
             ledger = Ledger(client, longer, settings, with_clock(SCRIPTS, settings))
             await set_clock(client, settings, (4_000_000_000 // HOUR + hours) * HOUR * 1000)
             assert await duplicates(ledger, like(1)) == ([0] if known else [])
-            assert len(keys_of_buckets(ledger.state)) <= MOST_BUCKETS + 1
+            batch = Batch(rules=longer.rules, identities=identities_of(ledger.state, texts([], 16)))
+            assert len(keys_of(ledger.state, batch)) <= 8 + MOST_BUCKETS + 1
     finally:
         await client.aclose()
 
 
 async def test_every_bucket_expires(valkey_url: str) -> None:
     """A bucket expires when its identities may be forgotten, even if no other event with an identity arrives."""
-    async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100)) as ledger:
+    async with open_ledger(valkey_url, rolling_board(), dedupe_window=100) as ledger:
         now = int((await ledger.state.client.time())[0])
         await ledger.writer.add([make_entry("a")])
         assert await buckets(ledger) == {}
@@ -254,7 +257,7 @@ async def test_old_buckets_are_deleted_as_a_whole(valkey_url: str) -> None:
 
     The previous bucket is still searched.
     """
-    async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100_000)) as ledger:
+    async with open_ledger(valkey_url, rolling_board(), dedupe_window=100_000) as ledger:
         await ledger.writer.add([make_entry("a")])
         client: Any = ledger.state.client
         for back, number in ((2, 1), (1, 2)):
@@ -265,15 +268,15 @@ async def test_old_buckets_are_deleted_as_a_whole(valkey_url: str) -> None:
 
 
 async def test_setting_the_clock_back_forgets_no_identity(valkey_url: str) -> None:
-    """New identities go into the newest bucket.
+    """While the clock of the board stands still, new identities go into the newest bucket.
 
     The store knows the identities in this bucket and in the bucket before it.
     """
-    async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
+    async with open_ledger(valkey_url, rolling_board(), dedupe_window=1000) as ledger:
         await ledger.state.open()
         client: Any = ledger.state.client
         later = ledger.state.buckets.newest + 3000
-        await client.hset(ledger.state.keys.meta, "bucket", later)
+        await client.hset(ledger.state.keys.meta, mapping={"bucket": later, "clock": later * 1_000_000})
         await client.sadd(ledger.state.keys.seen(later), identity(1))
         await client.sadd(ledger.state.keys.seen(later - 1000), identity(2))
         assert await duplicates(ledger, like(1), like(2), like(3)) == [0, 1]
@@ -283,9 +286,9 @@ async def test_setting_the_clock_back_forgets_no_identity(valkey_url: str) -> No
 
 async def test_a_longer_window_needs_more_buckets(valkey_url: str) -> None:
     """Buckets keep the length with which a board was created. A window of three such lengths needs four buckets."""
-    async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
+    async with open_ledger(valkey_url, rolling_board(), dedupe_window=1000) as ledger:
         await ledger.state.open()
-        longer = Ledger(ledger.state.client, ledger.state.board, fresh_settings("", dedupe_window=Duration(3000)))
+        longer = Ledger(ledger.state.client, ledger.state.board, fresh_settings("", dedupe_window=3000))
         longer.state.keys = ledger.state.keys
         await longer.state.open()
         client: Any = ledger.state.client

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from live.domain.board import Journaling
 from live.domain.event import make_entry
 from live.store.board.journal_stream import begin_journal, journals, read_entries, read_streams
 from live.store.connection.client import required
@@ -89,13 +88,13 @@ async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valke
         await before.writer.add([make_entry("a")])
         client, prefix = before.state.client, before.state.settings.key_prefix
         names = [("posts", before.state.epoch or "")]
-        assert [stream.entries for stream in required(await read_streams(client, prefix, names))] == [2]
-        board = replace(rolling_board(), journal=Journaling(level="off"))
+        assert [stream.entries for stream in required(await read_streams(client, names))] == [2]
+        board = replace(rolling_board(), journal="off")
         async with open_ledger(valkey_url, board, journal="sqlite", key_prefix=prefix) as after:
             await after.state.open()
-            assert await journals(client, prefix) == []
+            assert await journals(client) == []
             await after.writer.add([make_entry("a")])
-        (stream,) = required(await read_streams(client, prefix, names))
+        (stream,) = required(await read_streams(client, names))
         assert (stream.entries, stream.link) == (0, "")
 
 
@@ -104,13 +103,13 @@ async def test_what_the_store_holds_of_journals_is_read_at_once(valkey_url: str)
     async with open_ledger(valkey_url, rolling_board(), journal="sqlite") as ledger:
         for _ in range(2):
             await ledger.writer.add([make_entry("a")])
-        state, prefix = ledger.state, ledger.state.settings.key_prefix
+        state = ledger.state
         names = [("posts", state.epoch or ""), ("posts", "0badbad0"), ("none", "0badbad0")]
-        here, other, none = required(await read_streams(state.client, prefix, names))
+        here, other, none = required(await read_streams(state.client, names))
         assert (here.ended, here.entries > 1, here.waiting > 0, here.link != "") == (False, True, True, True)
         assert other == none == (True, 0, 0, "")
         await state.client.hset(state.keys.gone, "epoch", "0badbad0")
-        assert [stream.ended for stream in required(await read_streams(state.client, prefix, names))] == [
+        assert [stream.ended for stream in required(await read_streams(state.client, names))] == [
             False,
             False,
             True,

@@ -6,7 +6,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from live.domain.board import Board, SortOrder, Ties
+from live.domain.board import Board
+from live.domain.choices import SortOrder, Ties
 from live.domain.ranking import Ranks, Record, position, ranks_of
 from tests.harness.boards import open_ledger, rolling_board, select_page
 from tests.harness.ledgers import like

@@ -5,13 +5,13 @@ from typing import Any, Final
 import pytest
 
 from live.domain.board import Board
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.domain.event import make_entry
 from live.domain.window import WindowChoice
-from live.settings import Duration
 from live.store.board.ledger import Ledger
+from live.store.board.requests import SCRIPTS
 from live.store.board.rotation import catch_up
-from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from tests.harness.clock import set_clock, with_clock
 from tests.harness.settings import fresh_settings
@@ -27,7 +27,7 @@ WINDOWS: Final = {
 
 async def scores(store: str, board: Board) -> list[int]:
     """The score of a member that one visitor likes every ten minutes for 24 hours, after each like."""
-    settings = fresh_settings(store, dedupe_window=Duration(3600))
+    settings = fresh_settings(store, dedupe_window=3600)
     client = connect(store, settings)
     found = []
     try:
@@ -51,7 +51,7 @@ async def test_a_visitor_has_one_like_in_a_window(valkey_url: str, window: Windo
 
     Still, the visitor can't like again before the window of the board has passed.
     """
-    board = make_board(BoardChoice(id="posts", window=window, **kind))
+    board = make_board(Choices(id="posts", window_choice=window, **kind))
     found = await scores(valkey_url, board)
     assert max(found) == 1
     assert found.count(1) < len(found)
@@ -63,4 +63,4 @@ async def test_the_test_can_fail(valkey_url: str) -> None:
 
     A repeated like then counts twice.
     """
-    assert max(await scores(valkey_url, make_board(BoardChoice(id="posts", window=WINDOWS["rolling"])))) > 1
+    assert max(await scores(valkey_url, make_board(Choices(id="posts", window_choice=WINDOWS["rolling"])))) > 1

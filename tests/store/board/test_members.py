@@ -8,11 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from live.domain.board import Board, Votes
+from live.domain.board import Board
+from live.domain.choices import Votes
 from live.domain.event import Extra, make_entry
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.errors import ProblemError
-from tests.harness.boards import open_ledger
+from tests.harness.boards import built, open_ledger
 
 HOUR: Final = 3600
 T0: Final = 1000 * HOUR * 1000
@@ -28,7 +29,7 @@ WINDOWS: Final[dict[str, Window]] = {
 
 def board_of(window: Window, most: int, ties: str = "key", **choices: object) -> Board:
     """A board with a limit of members."""
-    return Board(id="b", title="b", window=window, clock="event", ties=ties, max_members=most, **choices)  # type: ignore[arg-type]
+    return built(id="b", title="b", window=window, clock="event", ties=ties, max_members=most, **choices)
 
 
 @pytest.mark.parametrize("name", WINDOWS)

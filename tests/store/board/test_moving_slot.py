@@ -16,13 +16,14 @@ from live.errors import StoreUnavailableError
 from live.store.board.journal_stream import begin_journal
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
+from tests.harness.boards import built
 from tests.harness.invariants import drifted
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 BOARDS = [
-    Board(id="moved-slots", title="m", window=Rolling(1, 1), ties="first", ranks="dense"),
-    Board(id="moved-slide", title="m", window=Sliding(1), ties="first", ranks="dense"),
+    built(id="moved-slots", title="m", window=Rolling(1, 1), ties="first", ranks="dense"),
+    built(id="moved-slide", title="m", window=Sliding(1), ties="first", ranks="dense"),
 ]
 
 

@@ -5,16 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.domain.board import Board
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.domain.window import Periods, WindowChoice
+from live.journal.log.entries import content
+from live.store.board.batch import decode_batch
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import read_tops
-from live.store.board.state import SCRIPTS
+from live.store.board.requests import SCRIPTS
 from live.store.connection.scripts import Script
-from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.boards import built, open_ledger, rolling_board
 
 HOUR = 3600
 
@@ -74,7 +76,7 @@ async def test_a_page_matches_the_requested_definition(any_store: str) -> None:
 
 async def test_a_batch_is_planned_and_applied_with_one_definition(any_store: str) -> None:
     """A new definition applies from the next plan on."""
-    choice = BoardChoice(id="posts", window=WindowChoice(rolling="24h", slot="1h"), clock="event")
+    choice = Choices(id="posts", window_choice=WindowChoice(rolling="24h", slot="1h"), clock="event")
     board = msgspec.structs.replace(make_board(choice), operator="best", cap=2)
     async with open_ledger(any_store, board) as ledger:
         await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
@@ -82,13 +84,13 @@ async def test_a_batch_is_planned_and_applied_with_one_definition(any_store: str
         ledger.state.scripts = msgspec.structs.replace(SCRIPTS, add=noting)
         for _ in range(2):
             await ledger.writer.add([make_entry("late", 1, 0, bytes(16)), make_entry("a", 1, 100 * HOUR * 1000)])
-        assert [request.rules.cap for request in noting.requests] == [2, 9]
+        assert [decode_batch(content(request.batch)).rules.cap for request in noting.requests] == [2, 9]
 
 
 @pytest.mark.parametrize(("window", "name"), [(Periods(unit="day"), "2026-11-23"), (Periods(unit="day", last=2), None)])
 async def test_a_page_names_the_period_that_was_read(valkey_url: str, window: Periods, name: str | None) -> None:
     """A page has no period if the board has one ranking over several periods, or no events on its event clock."""
-    board = Board(id="b", title="b", window=window, clock="event")
+    board = built(id="b", title="b", window=window, clock="event")
     async with open_ledger(valkey_url, board) as ledger:
         assert (await ledger.reader.read(3)).period is None
         await ledger.writer.add([make_entry("a", 5, 1795420800 * 1000)])

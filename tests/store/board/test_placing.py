@@ -13,10 +13,10 @@ from live.domain.ranking import Page, Record, neighbourhood
 from live.domain.window import Forever, Periods
 from live.errors import EpochLostError
 from live.store.board.ledger import Ledger
-from live.store.board.state import SCRIPTS, Scripts
+from live.store.board.requests import SCRIPTS, Scripts
 from live.store.connection.scripts import load
 from tests.harness.board_model import Reference
-from tests.harness.boards import open_ledger
+from tests.harness.boards import built, open_ledger
 from tests.harness.mutation import compiled, mutated
 
 HOUR = 3_600_000
@@ -30,7 +30,7 @@ KINDS = [
 
 def board_of(ties: str, order: str, ranks: str, **choices: Any) -> Board:
     """A board of all time."""
-    return Board(**{
+    return built(**{
         "id": "posts", "title": "posts", "window": Forever(), "clock": "event", "ties": ties, "sort_order": order,
         "ranks": ranks, **choices,
     })  # fmt: skip

@@ -13,12 +13,12 @@ from live.domain.event import make_entry
 from live.domain.window import Periods, Sliding
 from live.metrics import REGISTRY
 from live.settings import Settings
-from live.store.board.audit import Auditor
 from live.store.board.ledger import Ledger
+from live.store.board.requests import SCRIPTS
 from live.store.board.rotation import ELEMENTS_A_STEP, BoardRotator, Rotation, catch_up, step
-from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
-from tests.harness.boards import rolling_board
+from tests.harness.boards import built, rolling_board
+from tests.harness.checked import checked
 from tests.harness.clock import set_clock, with_clock
 from tests.harness.invariants import drifted
 from tests.harness.settings import fresh_settings
@@ -67,7 +67,7 @@ async def rotating(
 
 async def test_a_dropped_period_is_deleted_in_steps(valkey_url: str) -> None:
     """A step never removes many elements. If a process dies between two steps, the next one deletes the rest."""
-    board = Board(id="days", title="days", window=Periods(unit="day", keep=1), clock="event")
+    board = built(id="days", title="days", window=Periods(unit="day", keep=1), clock="event")
     async with ledgers(valkey_url, board) as (ledger,):
         names = [f"m{number}" for number in range(2500)]
         for day in range(4):  # the board keeps two of four days
@@ -93,7 +93,7 @@ async def test_a_dropped_period_is_deleted_in_steps(valkey_url: str) -> None:
             if number and sum(now) < sum(left):
                 most = max(most, sum(left) - sum(now))
             left = now
-            assert (await Auditor(client, "days", ledger.state.settings.key_prefix, nothing).audit(repair=False)).clean
+            assert (await checked(client, ledger.state.settings, ledger.state.board)).clean
         assert 0 < most <= ELEMENTS_A_STEP + SCANNED
         assert await sizes() == []
         assert await client.call(keys.dropped, "EXISTS", keys.dropped) == 0
@@ -101,8 +101,8 @@ async def test_a_dropped_period_is_deleted_in_steps(valkey_url: str) -> None:
 
 
 async def test_a_period_that_is_dropped_twice_is_deleted_in_steps(valkey_url: str) -> None:
-    """If the clock was set back, a period may be full again before its first contents are deleted."""
-    board = Board(id="days", title="days", window=Periods(unit="day", keep=1), clock="event")
+    """If the board keeps more periods by now, a period may be full again before its first contents are deleted."""
+    board = built(id="days", title="days", window=Periods(unit="day", keep=1), clock="event")
     async with ledgers(valkey_url, board) as (ledger,):
         names = [f"m{number}" for number in range(1500)]
         for time in (0, 2 * 24 * HOUR * 1000):
@@ -125,6 +125,32 @@ async def test_a_period_that_is_dropped_twice_is_deleted_in_steps(valkey_url: st
             before, most = now, max(most, before - now)
         assert (await left(), await client.call(keys.dropped, "EXISTS", keys.dropped)) == (0, 0)
         assert 0 < most <= ELEMENTS_A_STEP + SCANNED
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize(
+    ("board", "wait"),
+    [
+        (rolling_board("40s", "10s"), 20), (built(id="b", title="b", window=Sliding(40)), 55),
+        (built(id="b", title="b", window=Periods(unit="hour", keep=1)), HOUR),
+    ],
+    ids=["rolling", "sliding", "hours"],
+)  # fmt: skip
+async def test_rotation_waits_for_the_clock_of_the_store(valkey_url: str, board: Board, wait: float) -> None:
+    """The clock of the board stands still, so nothing is due before the store's clock has caught up."""
+    settings = fresh_settings(valkey_url)
+    client, begin = connect(valkey_url, settings), 4_000_017_600
+    try:
+        ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
+        await set_clock(client, settings, (begin + 15) * 1000)
+        await ledger.writer.add([make_entry("a")])
+        while await ledger.rotator.rotate() is None:
+            pass
+        await set_clock(client, settings, begin * 1000)
+        assert await ledger.rotator.rotate() == wait
+        assert (await ledger.reader.read(1)).rank_count == 1
+    finally:
+        await client.aclose()
 
 
 def sample(name: str, **labels: str) -> float:
@@ -262,7 +288,7 @@ async def test_rotation_can_be_cancelled(valkey_url: str) -> None:
 async def test_an_idle_board_is_not_checked(own_store: StoreProcess) -> None:
     """Boards whose next slot is due in an hour cost the store one check each, and then nothing."""
     boards = [rolling_board(board=f"b{number}") for number in range(200)]
-    boards += [Board(id=f"s{number}", title="s", window=Sliding(3 * HOUR)) for number in range(50)]
+    boards += [built(id=f"s{number}", title="s", window=Sliding(3 * HOUR)) for number in range(50)]
     async with ledgers(own_store.url, *boards) as opened, rotating(*opened, interval=30):
         client: Any = opened[0].state.client
 
@@ -281,7 +307,7 @@ async def test_an_idle_board_is_not_checked(own_store: StoreProcess) -> None:
 
 async def test_an_old_event_expires_on_time(any_store: str) -> None:
     """An empty sliding window is checked again when an event arrives that is due soon."""
-    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    board = built(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
         client: Any = ledger.state.client
 
@@ -316,7 +342,7 @@ async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
 
 async def test_a_busy_board_is_checked_once_a_second(any_store: str) -> None:
     """Each batch may make something due sooner. Still, hundreds of batches cause only a few checks."""
-    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    board = built(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
         before = sample("live_rotation_step_seconds_count")
         started = asyncio.get_running_loop().time()
@@ -360,7 +386,7 @@ async def test_another_process_takes_over_from_a_killed_owner(any_store: str) ->
 
 async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) -> None:
     """The process adds an event that is due soon, and is killed. The other processes check all boards."""
-    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    board = built(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (survivor,):
         killed = Ledger(survivor.state.client, board, survivor.state.settings)
         rotation = Rotation(600)
@@ -396,7 +422,7 @@ async def test_boards_are_rechecked_where_another_process_can_make_something_due
     await until_early("hour")  # the end of a slot takes one more step
     boards = (
         rolling_board(),
-        Board(id="hot", title="hot", window=Sliding(HOUR)),
+        built(id="hot", title="hot", window=Sliding(HOUR)),
         rolling_board("24h", "1h", "event", "e"),
     )
     async with ledgers(valkey_url, *boards) as opened:

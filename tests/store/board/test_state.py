@@ -1,5 +1,6 @@
 """The state of a board as a process knows it: whether it is open or lost, its offsets, and a clock that moves."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from live.domain.event import make_entry
 from live.domain.window import Forever
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.store.board.read.slots import read_slots
-from live.store.board.state import SCRIPTS, BoardState, Scripts, open_boards
+from live.store.board.requests import SCRIPTS, Scripts
+from live.store.board.state import BoardState
 from live.store.board.write.correction import Correction, correct
-from tests.harness.boards import BOARD, open_ledger
+from tests.harness.boards import BOARD, changed, open_ledger
 from tests.harness.mutation import compiled
 
 
@@ -81,7 +83,6 @@ async def test_a_lost_board_is_not_changed(valkey_url: str, tmp_path: Path, monk
         client, settings = ledger.state.client, ledger.state.settings
         client.high_water.active = True
         await ledger.state.open()
-        assert client.high_water.facts.epochs == {"posts": ledger.state.epoch}
         open_board = BoardState.open
 
         async def lose(state: BoardState) -> None:
@@ -92,7 +93,7 @@ async def test_a_lost_board_is_not_changed(valkey_url: str, tmp_path: Path, monk
             patch.setattr(BoardState, "open", lose)
             with pytest.raises(EpochLostError, match="it went away"):
                 await ledger.state.open_to_write()
-        other = BoardState(client, BOARD, settings)
+        other = BoardState(client, BOARD, settings, born=ledger.state.epoch or "")
         for work in (
             other.open_to_write,
             ledger.rotator.rotate,
@@ -114,27 +115,24 @@ async def test_a_lost_board_is_not_changed(valkey_url: str, tmp_path: Path, monk
 
 
 async def test_many_boards_are_opened_at_once(valkey_url: str) -> None:
-    """`open_boards` returns the error of a board that can't be opened.
-
-    If the store holds a board with other choices, `open_boards` raises.
-    """
+    """Each has an epoch of its own, except a board that was lost. A board with other choices can't be opened."""
     async with open_ledger(valkey_url, BOARD) as ledger:
         client, settings = ledger.state.client, ledger.state.settings
         await ledger.state.open()
+        states = [BoardState(client, replace(BOARD, id=f"b{number}"), settings) for number in range(300)]
         lost = BoardState(client, replace(BOARD, id="lost"), settings, born="e")
-        states = [*(BoardState(client, replace(BOARD, id=f"b{number}"), settings) for number in range(300)), lost]
-        *opened, failed = await open_boards(states)
+        *opened, failed = await asyncio.gather(*(state.open() for state in (*states, lost)), return_exceptions=True)
         assert opened == [None] * 300
         assert isinstance(failed, EpochLostError)
-        assert all(state.epoch for state in states[:-1])
-        other = BoardState(client, replace(BOARD, window=Forever()), settings)
+        assert len({state.epoch for state in states} - {None}) == 300
+        other = BoardState(client, changed(BOARD, window=Forever()), settings)
         with pytest.raises(SetupError, match="the store holds board 'posts' with other choices"):
-            await open_boards([other])
+            await other.open()
 
 
 async def test_a_use_that_can_not_be_recorded_is_recorded_later(valkey_url: str) -> None:
     """The next reader tries again, although uses are recorded rarely."""
-    board = replace(BOARD, idle_ttl=3600)
+    board = changed(BOARD, idle_ttl="1h")
     async with open_ledger(valkey_url, board) as ledger:
         state = ledger.state
         await state.open()

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.domain.event import Entry, Extra, make_entry
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure, opened_boards
+from live.store.board.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure
 from live.store.connection.client import Store, connect
 from tests.harness.settings import fresh_settings
 
@@ -46,11 +46,11 @@ def load(kind: str, members: range) -> Sequence[Entry]:
     return entries
 
 
-async def settled(client: Store, prefix: str) -> Memory:
+async def settled(client: Store) -> Memory:
     """The memory of the board once the store has resized its hash tables, which it does piece by piece."""
     before: Memory | None = None
     while True:
-        held = await measure(client, prefix, "b", (await keys_of(client, prefix, ["b"]))["b"])
+        held = await measure(client, "b", (await keys_of(client, ["b"]))["b"])
         if before is not None and held.bytes == before.bytes:
             return held
         before = held
@@ -88,7 +88,7 @@ async def test_memory_by_members_is_estimated(any_store: str, kind: str) -> None
             entries = load(kind, members)
             for first in range(0, len(entries), 1000):
                 assert not (await ledger.writer.add(entries[first : first + 1000])).refused
-            return await settled(client, settings.key_prefix)
+            return await settled(client)
 
         few = await fill(range(FEW))
         assert few.members == FEW
@@ -98,7 +98,7 @@ async def test_memory_by_members_is_estimated(any_store: str, kind: str) -> None
             many = await fill(range(before * FEW, times * FEW))
             assert many.members == times * FEW
             assert predicted == pytest.approx(many.bytes, rel=0.2)
-        assert (await count(client, settings.key_prefix, board)).records == 4 * FEW
+        assert (await count(client, board)).records == 4 * FEW
 
 
 @pytest.mark.slow
@@ -111,11 +111,11 @@ async def test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url:
         stack.push_async_callback(client.aclose)
         ledger = Ledger(client, read_board("b", KINDS[kind]), settings)
         await ledger.writer.add(load(kind, range(SMALL)))
-        predicted = (await settled(client, settings.key_prefix)).predict(3 * SMALL, None)
+        predicted = (await settled(client)).predict(3 * SMALL, None)
         # With only twice as many members, the store would begin to resize hash tables. If it is busy, it may leave this
         # unfinished for long.
         await ledger.writer.add(load(kind, range(SMALL, 3 * SMALL)))
-        many = await settled(client, settings.key_prefix)
+        many = await settled(client)
         assert predicted == pytest.approx(many.bytes, rel=0.2)
 
 
@@ -131,7 +131,7 @@ async def test_memory_by_events_is_estimated_separately(valkey_url: str) -> None
             await ledger.writer.add(
                 [make_entry(f"member{i % 1000:09}", 1, None, i.to_bytes(16, "big")) for i in numbers]
             )
-        return await settled(client, settings.key_prefix)
+        return await settled(client)
 
     few = await fill(range(5000))
     assert (few.members, few.events) == (1000, 5000)
@@ -140,13 +140,13 @@ async def test_memory_by_events_is_estimated_separately(valkey_url: str) -> None
 
 
 async def test_counting_does_not_open_a_board(any_store: str) -> None:
-    """A board that no process has opened is reported without an epoch, and without an estimate."""
+    """A board without data is reported without an epoch, and without an estimate."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    census = await count(client, settings.key_prefix, read_board("b", {"title": "B"}))
+    census = await count(client, read_board("b", {"title": "B"}))
     assert (census.epoch, census.records, census.offset, census.title) == (None, 0, 0, "B")
     assert not await client.exists(Keys(settings.key_prefix, "b").meta)
-    memory = await measure(client, settings.key_prefix, "b", [])
+    memory = await measure(client, "b", [])
     assert (memory.bytes, memory.per_member, memory.per_event, memory.predict(5, None)) == (0, None, None, None)
     await client.aclose()
 
@@ -157,30 +157,29 @@ async def test_only_own_store_keys_are_counted(valkey_url: str) -> None:
     client = connect(valkey_url, settings)
     for name in ("b", "bb"):
         await Ledger(client, read_board(name, {}), settings).writer.add([make_entry("a", 1)])
-    found = await keys_of(client, settings.key_prefix, ["b", "none"])
+    found = await keys_of(client, ["b", "none"])
     assert found["none"] == []
     assert Keys(settings.key_prefix, "b").meta in found["b"]
     assert all("{b}" in name for name in found["b"])
     gone = Keys(settings.key_prefix, "b").slot(1)
-    measured = [await measure(client, settings.key_prefix, "b", names) for names in (found["b"], [gone, *found["b"]])]
+    measured = [await measure(client, "b", names) for names in (found["b"], [gone, *found["b"]])]
     assert measured[0] == measured[1], "a store key that was deleted meanwhile changes the result"
-    assert await opened_boards(client, settings.key_prefix) == {"b", "bb"}
     await client.aclose()
 
 
 async def test_a_census_tells_what_a_board_is(valkey_url: str) -> None:
-    """A board that was never opened has no epoch."""
+    """A board without data has no epoch."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     board = read_board("b", {"window": "forever", "title": "B"})
-    empty = await count(client, settings.key_prefix, board)
+    empty = await count(client, board)
     assert (empty.board, empty.title, empty.epoch, empty.offset, empty.records, empty.frozen) == (
         "b", "B", None, 0, 0, False,
     )  # fmt: skip
     ledger = Ledger(client, board, settings)
     await ledger.writer.add([make_entry("x"), make_entry("y")])
     for frozen in (False, True):
-        found = await count(client, settings.key_prefix, board)
+        found = await count(client, board)
         assert (found.epoch, found.offset, found.records, found.frozen) == (ledger.state.epoch, 1, 2, frozen)
         await client.hset(ledger.state.keys.meta, "frozen", "1")
     await client.aclose()

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from live.domain.board import Board, Votes
+from live.domain.choices import Votes
 from live.domain.decoding import decode_json
 from live.domain.event import Extra, make_entry
 from live.domain.window import Forever
 from live.store.board.ledger import Ledger
 from live.store.board.write.slot_assignment import voter_digests
-from tests.harness.boards import open_ledger
+from tests.harness.boards import built, open_ledger
 
 T0: Final = 3_600_000_000
-QUOTAS: Final = Board(
+QUOTAS: Final = built(
     id="b", title="b", window=Forever(), clock="event", ties="key", votes=Votes(per_key=1, per_actor=2)
 )
 tricky = st.text(st.sampled_from(["a", "b", "\n", ":", "1", "2", "\0", "\u00e9"]), min_size=1, max_size=5)

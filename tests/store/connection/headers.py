@@ -5,14 +5,15 @@ from typing import Final
 
 import msgspec
 
-_KEY: Final = re.compile(r"-- KEYS\[(\d+)(\.\.\.)?\] (\w+) — \S")
+_KEYS: Final = re.compile(r"-- KEYS ((?:\w+, )*\w+)(\.\.\.)?(?: — \S.*)?")
 _REQUEST: Final = re.compile(r"^-- Request: (\w+)$", re.MULTILINE)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The header of a script: the names of its store keys, whether the last name repeats, and its request."""
+    """The header of a script: its store keys, those that it describes, whether the last one repeats, its request."""
 
     keys: tuple[str, ...]
+    described: frozenset[str]
     more_keys: bool
     request: str
 
@@ -24,20 +25,25 @@ def parse_header(source: str) -> Header:
         ValueError: a line is missing, out of order, or documents what is not there.
     """
     names: list[str] = []
+    described: set[str] = set()
     more = False
     comments = [line for line in source.splitlines() if line.startswith("--")]
     for line in comments:
-        match = _KEY.match(line)
-        if match is None:
+        if not line.startswith("-- KEYS"):
             continue
-        number, repeats, name = match.groups()
-        if more or int(number) != len(names) + 1:
-            raise ValueError(f"KEYS[{number}] is out of order")
-        names.append(name)
+        match = _KEYS.fullmatch(line)
+        if match is None or more:
+            raise ValueError(f"{line!r} is malformed, or out of order")
+        own, repeats = match[1].split(", "), match[2]
+        names += own
+        if " — " in line:
+            if len(own) > 1:
+                raise ValueError(f"{line!r} describes several store keys")
+            described.update(own)
         more = bool(repeats)
     if not any(line.startswith("-- Returns ") for line in comments):
         raise ValueError("the header does not say what the script returns")
     requests = _REQUEST.findall(source)
     if len(requests) != 1:
         raise ValueError("the header does not name one request")
-    return Header(tuple(names), more, requests[0])
+    return Header(tuple(names), frozenset(described), more, requests[0])

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError  # noqa: A004 - of the library
 
 from live.errors import SetupError, StoreUnavailableError
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.connection.client import Store, connect, is_unanswered, may_have_run, store_errors
 from live.store.connection.durability import _is_away, unsafe_settings
 from tests.harness.settings import fresh_settings
@@ -29,7 +29,7 @@ NOT_ON_REWRITE = (
 @pytest.fixture
 async def own_client(own_store: StoreProcess) -> AsyncIterator[Store]:
     """A client of a store that the test may reconfigure."""
-    client = connect(own_store.url, fresh_settings(own_store.url, store_timeout=Duration(0.3)))
+    client = connect(own_store.url, fresh_settings(own_store.url, store_timeout=0.3))
     yield client
     await client.aclose()
 

@@ -15,10 +15,9 @@ from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 import live.store.connection.client
-from live.domain.board import Boards
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
-from live.serve import check_store
-from live.settings import Settings, as_environment
+from live.process.serve import check_store
+from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -28,7 +27,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.commands import run_command
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.network import free_port
-from tests.harness.settings import fresh_settings
+from tests.harness.settings import as_environment, fresh_settings
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 from tests.harness.waiting import eventually
 
@@ -87,7 +86,7 @@ async def refuses(kind: str, url: str) -> None:
     with capture_logs() as logs:
         try:
             async with asyncio.timeout(60):
-                await check_store(settings, Boards([rolling_board()]))
+                await check_store(settings)
         except SetupError as error:
             message = str(error)
         else:
@@ -105,7 +104,7 @@ async def test_a_server_that_can_hold_no_store_is_refused(tmp_path: Path, kind: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["serve", "--port", "0"], ["keys", "add", "shop"], ["audit"]])
+@pytest.mark.parametrize("words", [["serve", "--port", "0"], ["keys", "add", "shop"], ["check"]])
 @pytest.mark.parametrize("kind", ["replica", "cluster"])
 def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[str]) -> None:
     """The reason is one line, without a traceback."""
@@ -126,7 +125,7 @@ async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
     client: Any = connect(primary.url, settings)
     try:
         ledger = Ledger(client, rolling_board(), settings)
-        watch = LossWatch(client, settings.key_prefix)
+        watch = LossWatch(client)
         assert await watch.find() == Losses()
         watch.guard_connections()
         await ledger.state.open()
@@ -212,9 +211,9 @@ async def test_a_new_store_gets_a_number_and_an_identity(any_store: str) -> None
     async with stored(any_store, None) as (settings, client):
         await client.servers.shared.call("PING")
         assert await stored_number(client, settings) is None
-        await check_store(settings, Boards([]))
+        await check_store(settings)
         assert await stored_number(client, settings) == b"%d" % FORMAT
-        await check_store(settings, Boards([]))
+        await check_store(settings)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ async def test_an_unknown_format_is_refused(any_store: str, held: object, messag
         assert await client.exists(f"{settings.key_prefix}:mine") == 0
         assert await stored_number(client, settings) == str(held).encode()
         with pytest.raises(SetupError, match=message):
-            await check_store(settings, Boards([]))
+            await check_store(settings)
 
 
 @pytest.mark.one_server

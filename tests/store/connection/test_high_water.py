@@ -8,10 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from live.errors import EpochLostError, SetupError
 from live.store.connection.high_water import Facts, HighWater
 from live.system.processes import CHILDREN
+from tests.harness.mutation import must_be_caught, replaced
 
 
 def high_water(folder: Path) -> HighWater:
@@ -26,11 +28,10 @@ def test_a_later_process_reads_everything(tmp_path: Path) -> None:
     one = high_water(tmp_path / "d")
     one.remember_store("abc")
     one.require_keys()
-    one.remember_epoch("posts", "e1")
     one.check_version("definitions", "7", 0)
     one.note("posts", "e1", 5)
     two = high_water(tmp_path / "d")
-    assert two.facts == Facts(store="abc", keys_required=True, epochs={"posts": "e1"})
+    assert two.facts == Facts(store="abc", keys_required=True)
     assert (two.version_of("definitions"), two.version_of("producers")) == (7, 0)
     assert two.offset_of("posts", "e1") == 5
     assert two.board_positions == {"posts": ("e1", 5)}
@@ -39,13 +40,12 @@ def test_a_later_process_reads_everything(tmp_path: Path) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "d").rglob("*"))
 
 
-def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
-    """The identity of another store and another epoch of the board do not replace the recorded values."""
+def test_the_first_store_is_kept(tmp_path: Path) -> None:
+    """The identity of another store does not replace the recorded identity."""
     one = high_water(tmp_path)
-    for identity, epoch in (("abc", "e1"), ("def", "e2")):
+    for identity in ("abc", "def"):
         one.remember_store(identity)
-        one.remember_epoch("posts", epoch)
-    assert (one.facts.store, one.facts.epochs) == ("abc", {"posts": "e1"})
+    assert one.facts.store == "abc"
 
 
 def test_the_loss_of_a_board_found_by_one_process_stops_it_in_all(tmp_path: Path) -> None:
@@ -75,44 +75,58 @@ def test_a_loss_of_the_whole_store_stops_every_board(tmp_path: Path) -> None:
 
 
 def test_the_accepted_loss_of_a_board_ends_no_other_loss(tmp_path: Path) -> None:
-    """The other boards keep their epochs, positions and versions. Processes that knew the board must be restarted."""
+    """The other boards keep their positions and versions. Processes that knew the board must be restarted."""
     one, other = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     for board in ("posts", "hot", "quiet"):
-        one.remember_epoch(board, "e1")
         one.check_offset(board, "e1", 7, -1)
     one.check_version("definitions", "4", 0)
     other.refresh()
     one.lose_boards({"posts": "posts is gone"})
     one.lose_boards({"hot": "hot is gone"})
     with one.accepting("posts is gone", ["posts"]):
-        one.remember_epoch("posts", "e2")
+        pass
     other.refresh()
     for process in (one, high_water(tmp_path)):
         assert process.lost_boards == {"hot": "hot is gone"}
-        assert process.facts.epochs == {"posts": "e2", "hot": "e1", "quiet": "e1"}
         assert process.board_positions == {"hot": ("e1", 7), "quiet": ("e1", 7)}
         assert (process.version_of("definitions"), process.lost, process.facts.store) == (4, "", "abc")
     (accepted,) = one.facts.accepted
-    assert (accepted.boards, accepted.epochs) == (("posts",), {"posts": "e1"})
+    assert (accepted.boards, accepted.lost) == (("posts",), "posts is gone")
     assert "start this one again" in other.loss_of("posts")
     assert (other.loss_of("hot"), other.loss_of("quiet"), other.lost) == ("hot is gone", "", "")
 
 
-def test_a_loss_that_another_process_records_meanwhile_stays(tmp_path: Path) -> None:
-    """No process acknowledges anything on the other board, or in the whole store, until an operator decides."""
-    one, other = high_water(tmp_path), high_water(tmp_path)
+def accept_while_another_is_recorded(folder: Path) -> None:
+    """Accept a loss while another process records another loss, which must stay."""
+    one, other = high_water(folder), high_water(folder)
     one.lose_boards({"posts": "posts is gone"})
     with one.accepting("posts is gone", ["posts"]):
-        one.remember_epoch("posts", "e2")
         other.lose_boards({"hot": "hot is gone"})
         one.refresh()
-    for process in (one, high_water(tmp_path)):
-        assert (process.lost_boards, process.facts.epochs) == ({"hot": "hot is gone"}, {"posts": "e2"})
+    for process in (one, high_water(folder)):
+        assert process.lost_boards == {"hot": "hot is gone"}
     with one.accepting("hot is gone", ["hot"]):
         other.lose("it was emptied")
-    for process in (one, high_water(tmp_path)):
+    for process in (one, high_water(folder)):
         assert (process.lost_boards, process.loss_of("posts")) == ({}, "it was emptied")
+
+
+def test_a_loss_that_another_process_records_meanwhile_stays(tmp_path: Path) -> None:
+    """No process acknowledges anything on the other board, or in the whole store, until an operator decides."""
+    accept_while_another_is_recorded(tmp_path)
+
+
+@pytest.mark.mutant
+def test_an_acceptance_that_does_not_read_the_file_is_detected(tmp_path: Path) -> None:
+    """The mutant writes the facts that it knew before."""
+    stored = HighWater._stored
+
+    def known(one: HighWater) -> Facts:
+        return stored(one) if one._accepting is None else one.facts
+
+    with must_be_caught("the other loss is forgotten"), replaced(HighWater, "_stored", known):
+        accept_while_another_is_recorded(tmp_path)
 
 
 def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
@@ -121,21 +135,29 @@ def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
     one.remember_store("abc")
     with held(tmp_path):
         for board in range(50):
-            one.remember_epoch(f"b{board}", "e")
+            one.lose_boards({f"b{board}": "it is gone"})
         one.lose("it is gone")
-        one.refresh()
+        with capture_logs() as logs:
+            for count in (0, 0, 1, 2):
+                one.refresh()
+                assert len(logs) == count, "another worker that writes for a moment is no reason for an alarm"
         with pytest.raises(EpochLostError, match="it is gone"):
             one.require_no_loss()
         with pytest.raises(SetupError, match="another process holds"), one.accepting("it is gone"):
             pass
-        assert (one.lost, len(one.facts.epochs)) == ("it is gone", 50)
+        assert (one.lost, len(one.facts.lost_boards)) == ("it is gone", 50)
     two.require_keys()
     one.refresh()
     two.refresh()
     assert (
         two.facts
         == one.facts
-        == Facts(store="abc", keys_required=True, lost="it is gone", epochs={f"b{board}": "e" for board in range(50)})
+        == Facts(
+            store="abc",
+            keys_required=True,
+            lost="it is gone",
+            lost_boards={f"b{board}": "it is gone" for board in range(50)},
+        )
     )
 
 
@@ -171,17 +193,14 @@ def test_an_operator_accepts_a_loss(tmp_path: Path) -> None:
     """The loss is recorded, and API keys are still required. A process that knew the old store must be restarted."""
     one, other = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
-    one.remember_epoch("posts", "e1")
     one.require_keys()
     one.lose("it was emptied")
     other.refresh()
     with one.accepting("it was emptied"):
         one.remember_store("def")
     assert one.lost == ""
-    assert (one.facts.store, one.facts.epochs, one.facts.keys_required) == ("def", {}, True)
-    assert [(deed.lost, deed.store, deed.epochs) for deed in one.facts.accepted] == [
-        ("it was emptied", "abc", {"posts": "e1"})
-    ]
+    assert (one.facts.store, one.facts.keys_required) == ("def", True)
+    assert [(deed.lost, deed.store) for deed in one.facts.accepted] == [("it was emptied", "abc")]
     other.refresh()
     assert "start this one again" in other.lost
     assert high_water(tmp_path).lost == ""
@@ -239,10 +258,10 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, content: bytes) -> None:
 
 
 def work(folder: Path, number: int) -> None:
-    """Record epochs and offsets, as a process does."""
+    """Record losses and offsets, as a process does."""
     mine = high_water(folder)
     for turn in range(20):
-        mine.remember_epoch(f"b{number}-{turn}", "e")
+        mine.lose_boards({f"b{number}-{turn}": "it is gone"})
         mine.note(f"b{number}", "e", turn)
     asyncio.run(mine.close())
 
@@ -256,29 +275,5 @@ def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
     for process in processes:
         process.join()
     found = msgspec.json.decode((tmp_path / "witness-live.json").read_bytes(), type=Facts)
-    assert set(found.epochs) == {f"b{number}-{turn}" for number in range(3) for turn in range(20)}
+    assert set(found.lost_boards) == {f"b{number}-{turn}" for number in range(3) for turn in range(20)}
     assert high_water(tmp_path).offsets.known == {f"b{number}": ("e", 19) for number in range(3)}
-
-
-def test_boards_are_recorded_together(tmp_path: Path) -> None:
-    """One write records all boards, even if the last board fails. A known board keeps its epoch."""
-    one = high_water(tmp_path)
-    one.remember_epoch("b0", "old")
-    writes = 0
-    write = one._write
-
-    def counted(path: Path, content: object) -> None:
-        nonlocal writes
-        writes += 1
-        write(path, content)
-
-    one._write = counted  # type: ignore[method-assign]
-    with pytest.raises(EpochLostError), one.remembering_epochs():  # noqa: PT012 - the boards before the error
-        for number in range(100):
-            one.remember_epoch(f"b{number}", "e")
-        raise EpochLostError("b100")
-    assert writes == 1
-    expected = {f"b{number}": "e" for number in range(100)} | {"b0": "old"}
-    assert one.facts.epochs == high_water(tmp_path).facts.epochs == expected
-    one.remember_epoch("later", "e")
-    assert writes == 2

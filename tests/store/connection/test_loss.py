@@ -5,40 +5,52 @@ from pathlib import Path
 
 import pytest
 
-from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.errors import SetupError, StoreUnavailableError
-from live.serve import check_store
+from live.process.serve import check_store
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from live.store.connection.loss import Losses, LossWatch, _what_is_lost, require_no_loss
+from live.store.connection.high_water import HighWater
+from live.store.connection.loss import Losses, LossWatch, require_no_loss
 from live.store.registry.definitions import Definition, DefinitionStore
-from tests.harness.boards import rolling_board
+from tests.harness.boards import BOARD, rolling_board
+from tests.harness.server import define
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 
 @pytest.mark.parametrize(
-    ("held", "reign", "expected", "known", "lost"),
+    ("held", "reign", "known", "lost"),
     [
-        (("e", "5", "r"), "", "e", ("e", 5), ""),
-        (("e", "4", "r"), "", "e", ("e", 5), "board b (epoch e) went back from offset 5 to 4"),
-        (("e", None, "r"), "r", None, ("e", 1), "board b (epoch e) went back from offset 1 to 0"),
-        (("e", "4", "q"), "r", "e", ("e", 5), ""),  # the board was not checked after a failover
-        (("f", "4", "r"), "r", "f", ("e", 5), ""),
-        (("f", "4", "r"), "r", "e", ("e", 5), "board b had epoch e, and the store holds f"),
-        ((None, None, None), "", "e", ("", -1), "board b had epoch e, and the store holds none"),
-        ((None, None, None), "", None, ("", -1), ""),
+        (("e", "5", "r", None), "", ("e", 5), ""),
+        (("e", "4", "r", None), "", ("e", 5), "board b (epoch e) went back from offset 5 to 4"),
+        (("e", None, "r", None), "r", ("e", 1), "board b (epoch e) went back from offset 1 to 0"),
+        (("e", "4", "q", None), "r", ("e", 5), ""),  # the board was not checked after a failover
+        (("f", "4", "r", None), "r", ("e", 5), ""),
+        ((None, None, None, None), "", ("", -1), ""),
+        (
+            ("e", "9", "r", "2"),
+            "r",
+            ("e", 5),
+            "board b (epoch e) was at offset 2 after a failover, and 3 was acknowledged",
+        ),
+        (("e", "9", "r", "3"), "r", ("e", 5), ""),
+        (("f", "9", "r", "2"), "r", ("e", 5), ""),
+        (("e", "9", "q", "2"), "q", ("e", 5), ""),  # the board did not move to the server whose reign began
     ],
 )
-def test_a_board_that_went_back_or_has_another_epoch_is_lost(
-    held: tuple[str | None, ...], reign: str, expected: str | None, known: tuple[str, int], lost: str
+def test_a_board_that_went_back_is_lost(
+    tmp_path: Path, held: tuple[str | None, ...], reign: str, known: tuple[str, int], lost: str
 ) -> None:
-    """Offsets of different epochs are not compared."""
+    """Offsets of different epochs are not compared. Offset 3 was acknowledged before the reign r began."""
+    high_water = HighWater(tmp_path, "live")
+    high_water.acknowledge("b", "e", 3)
+    high_water.begin_reign("r")
     state = [None if word is None else word.encode() for word in held]
-    assert _what_is_lost("b", state, reign, expected, known) == lost
+    assert high_water.compare_board("b", state, reign, known, high_water.earlier["b"]) == lost
+    assert bool(high_water.earlier) == (reign != held[2]), "only a board that is not checked waits"
 
 
 @pytest.mark.one_server
@@ -47,18 +59,18 @@ async def test_each_loss_is_found_and_described(valkey_url: str, tmp_path: Path)
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
     prefix = settings.key_prefix
     client, names = connect(valkey_url, settings), SystemKeys(prefix)
-    watch, high_water = LossWatch(client, prefix), client.high_water
+    watch, high_water = LossWatch(client), client.high_water
     assert (await watch.find(), high_water.active) == (Losses(), True)
     identity = await client.call(names.store, "GET", names.store)
     assert high_water.facts.store == identity.decode()
     ledger = Ledger(client, rolling_board(), settings)
     await ledger.writer.add([make_entry("a", 1, None)])
-    definitions, definition = DefinitionStore(client, prefix), Definition(epoch="e", choices={})
+    definitions, definition = DefinitionStore(client), Definition(epoch="e", choices={})
     version = ""
     for board in ("deleted", "missing", "other"):
-        version = str(await definitions.keep(version, board, definition, None))
+        version = str(await definitions.keep(version, {board: definition}))
     ended = Definition(epoch="e", choices={}, state="leaving")
-    version = str(await definitions.keep(version, "ended", ended, None))
+    version = str(await definitions.keep(version, {"ended": ended}))
     await client.call(names.store, "HSET", Keys(prefix, "deleted").gone, "epoch", "e")
     await client.call(names.store, "HSET", Keys(prefix, "other").meta, "epoch", "f")
     defined = {
@@ -68,8 +80,8 @@ async def test_each_loss_is_found_and_described(valkey_url: str, tmp_path: Path)
     assert await watch.find() == Losses([], defined)
     for one, message in (("missing", "missing is defined"), (None, "missing is defined.*; board other")):
         with pytest.raises(SetupError, match=message):
-            await require_no_loss(client, prefix, one)
-    await require_no_loss(client, prefix, "posts")
+            await require_no_loss(client, one)
+    await require_no_loss(client, "posts")
     await client.call(names.store, "DEL", names.definitions)
     await client.call(names.producers, "DEL", names.producers)
     high_water.note_version("producers", 3)
@@ -79,7 +91,7 @@ async def test_each_loss_is_found_and_described(valkey_url: str, tmp_path: Path)
     versions.append("the producers went back from version 3 to none")
     assert await watch.find() == Losses(versions, {"posts": lost})
     with pytest.raises(SetupError, match="the producers went back"):
-        await require_no_loss(client, prefix, "other")
+        await require_no_loss(client, "other")
     await client.call(names.producers, "HSET", names.producers, ":version", 2)
     await client.call(names.producers, "SET", Keys(prefix, "other").gone, "no hash")
     await client.call(names.producers, "DEL", ledger.state.keys.meta)
@@ -98,14 +110,15 @@ async def test_losses_are_noticed(valkey_url: str, tmp_path: Path, monkeypatch: 
     """A process notices the loss of a board with its next connection, and the loss of everything soon."""
     monkeypatch.setattr("live.store.connection.loss.BEAT", 0.05)
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
-    await check_store(settings, Boards([rolling_board()]))
+    await define(settings, [rolling_board()])
+    await check_store(settings)
     client = connect(valkey_url, settings)
-    watch, ledger = LossWatch(client, settings.key_prefix), Ledger(client, rolling_board(), settings)
+    watch, ledger = LossWatch(client), Ledger(client, rolling_board(), settings)
     watch.guard_connections()
     await ledger.state.open()
     await ledger.writer.add([make_entry("a", 1, None)])
     running = asyncio.create_task(watch.run())
-    await client.call("", "DEL", ledger.state.keys.meta)
+    await client.call(ledger.state.keys.meta, "HSET", ledger.state.keys.meta, "offset", 0)
     client.servers.shared.drop()
     with pytest.raises(StoreUnavailableError, match="lost data"):
         await client.call("", "PING")
@@ -118,5 +131,40 @@ async def test_losses_are_noticed(valkey_url: str, tmp_path: Path, monkeypatch: 
         return bool(client.high_water.lost)
 
     await eventually(is_lost)
+    await stop(running)
+    await client.aclose()
+
+
+@pytest.mark.parametrize("began", [1, 2])
+async def test_a_board_that_another_machine_has_checked_is_compared(
+    sentinel_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: int
+) -> None:
+    """After a failover, the process waits until the board is checked. Then it compares where the reign began."""
+    monkeypatch.setattr("live.store.connection.loss.BEAT", 0.05)
+    settings = fresh_settings(sentinel_url, data_dir=tmp_path)
+    client = connect(sentinel_url, settings)
+    watch, ledger, high_water = (
+        LossWatch(client),
+        Ledger(client, BOARD, settings),
+        client.high_water,
+    )
+    watch.guard_connections()
+    for _ in range(2):
+        await ledger.writer.add([make_entry("a", 1, None)])
+    meta = ledger.state.keys.meta
+    reign = client.servers.reign_of(meta)
+    high_water.begin_reign(reign)
+    await client.call(meta, "HSET", meta, "reign", "before")
+    running = asyncio.create_task(watch.run())
+
+    async def is_compared() -> bool:
+        return not high_water.earlier
+
+    await asyncio.sleep(0.3)
+    assert (list(high_water.earlier), high_water.lost_boards) == (["posts"], {})
+    await client.call(meta, "HSET", meta, "reign", reign, "reign_from", began, "offset", 9)
+    await eventually(is_compared)
+    lost = f"board posts (epoch {ledger.state.epoch}) was at offset 1 after a failover, and 2 was acknowledged"
+    assert high_water.lost_boards == ({"posts": lost} if began == 1 else {})
     await stop(running)
     await client.aclose()

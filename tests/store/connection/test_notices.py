@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from live.domain.event import make_entry
-from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
 from live.store.connection.notices import Away, Changed, Channels, Missed, Notice, listen
@@ -22,7 +21,7 @@ async def listening(
     store: str, others: Sequence[str] = ()
 ) -> AsyncIterator[tuple[list[Notice], Ledger, Store, Channels]]:
     """Yield the notices that are received for one board and for other channels, and the board's ledger."""
-    settings = fresh_settings(store, store_timeout=Duration(0.5))
+    settings = fresh_settings(store, store_timeout=0.5)
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
     channels = Channels(
@@ -186,7 +185,7 @@ async def test_notices_continue_after_a_restart_of_the_store(own_store: StorePro
 
 async def test_channels_can_be_added_and_removed(any_store: str) -> None:
     """A new channel starts with a gap. A removed channel has no notices. A new connection has the same channels."""
-    settings = fresh_settings(any_store, store_timeout=Duration(0.5))
+    settings = fresh_settings(any_store, store_timeout=0.5)
     client = connect(any_store, settings)
     ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}
     channels = Channels({ledgers["one"].state.keys.channel: "one"})

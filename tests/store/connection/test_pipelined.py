@@ -15,7 +15,6 @@ from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from live.errors import StoreUnavailableError
-from live.settings import Duration
 from live.store.connection.client import Store, connect, may_have_run
 from live.store.connection.pipelined import SILENCE, PipelinedConnection, SharedConnection
 from tests.harness.certificate import OPENSSL, make_certificate
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.one_server  # several servers have several connections
 @asynccontextmanager
 async def connected(url: str, patience: float = 5) -> AsyncIterator[Store]:
     """A client with its connection."""
-    client = connect(url, fresh_settings(url, store_timeout=Duration(patience)))
+    client = connect(url, fresh_settings(url, store_timeout=patience))
     try:
         yield client
     finally:

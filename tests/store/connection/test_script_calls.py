@@ -1,43 +1,48 @@
 """The callers of scripts send what the headers document."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
 
 from live.boards.admin import BoardAdmin
-from live.boards.definition import read_board
-from live.domain.board import Board, Boards, Votes
+from live.boards.definitions import read_board
+from live.domain.board import Board
+from live.domain.choices import Votes
 from live.domain.event import Extra, make_entry
 from live.domain.item import Item
 from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Rolling, Sliding
-from live.journal.log.entries import Erase
+from live.journal.log.entries import Erase, content
+from live.journal.state.difference import ContentsDifference
+from live.maintenance.swap import Swapping
 from live.settings import Settings
-from live.store.board.audit import Auditor
+from live.store.board.batch import decode_batch
 from live.store.board.journal_stream import trim
-from live.store.board.keys import Keys, SystemKeys, Table
+from live.store.board.keys import Keys, Table
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import erase_digests, forget_member, read_held
 from live.store.board.manage.lifecycle import renew
-from live.store.board.pieces import read_piece
+from live.store.board.manage.mending import Mending
+from live.store.board.manage.swap import Beside, Write
+from live.store.board.pieces import Place, read_piece
 from live.store.board.read.contestants import list_contestants
 from live.store.board.read.slots import read_slots
 from live.store.board.reign import confirm
-from live.store.board.requests import rules_of
+from live.store.board.requests import MendRequest
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 from live.store.registry.audit_trail import AuditTrail, entry_of
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
-from live.store.registry.processes import Processes, ProcessLease
+from live.store.registry.processes import Processes
 from live.store.registry.producers import ProducerStore
 from live.store.registry.rate_credit import CreditStore
 from live.store.registry.sessions import SessionStore
-from tests.harness.boards import rolling_board, select_page
-from tests.harness.folded import Folded
+from tests.harness.boards import built, rolling_board, select_page
+from tests.harness.folded import Folded, Following
 from tests.harness.scripts import SOURCES, connected
 from tests.harness.settings import fresh_settings
 from tests.store.connection.headers import parse_header
@@ -46,11 +51,11 @@ HOUR = 3_600_000
 BOARDS = [
     rolling_board(clock="event"),
     rolling_board(clock="event", board="first", ties="first"),
-    Board(id="hot", title="hot", window=Sliding(7 * 3600), clock="event", ranks="dense"),
-    Board(id="hours", title="hours", window=Periods(unit="hour", keep=9), clock="event", operator="best", cap=2),
-    Board(id="sum", title="sum", window=Periods(unit="hour", last=9), clock="event", ties="key", ranks="dense"),
-    Board(id="set", title="set", window=Forever(), clock="event", operator="set", sort_order="asc"),
-    Board(id="vote", title="vote", window=Forever(), clock="event", votes=Votes(per_key=99, registered=True)),
+    built(id="hot", title="hot", window=Sliding(7 * 3600), clock="event", ranks="dense"),
+    built(id="hours", title="hours", window=Periods(unit="hour", keep=9), clock="event", operator="best", cap=2),
+    built(id="sum", title="sum", window=Periods(unit="hour", last=9), clock="event", ties="key", ranks="dense"),
+    built(id="set", title="set", window=Forever(), clock="event", operator="set", sort_order="asc"),
+    built(id="vote", title="vote", window=Forever(), clock="event", votes=Votes(per_key=99, registered=True)),
 ]
 
 
@@ -84,20 +89,18 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
     settings = fresh_settings(valkey_url, rotation_step=1)
     async with connected(valkey_url, settings) as client:
         for board in BOARDS:
-            auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
-            await drive(client, Ledger(client, board, settings), auditor)
-        record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
-        await CreditStore(client, settings.key_prefix).take(record.producer(1), 0, 1, 1)
-        await watch(Presence(client, settings.key_prefix))
+            await drive(client, Ledger(client, board, settings))
+        record, _ = await ProducerStore(client).add("shop", Scope())
+        await CreditStore(client).take(record.producer(1), 0, 1, 1)
+        await watch(Presence(client))
         await create_and_delete(client, settings)
-        await ProcessLease(client, SystemKeys(settings.key_prefix).demo).take()
-        await Processes(client, settings.key_prefix).beat()
+        await Processes(client).beat()
         await journal(client, settings)
-        await AuditTrail(client, settings.key_prefix).add(entry_of("operator", "hidden", key="a"))
-        await AuditTrail(client, settings.key_prefix).redact("a".__eq__)
-        await Items(client, settings.key_prefix, 1).put([Item("a", "A")])
-        await Items(client, settings.key_prefix, 1).delete("a")
-        await SessionStore(client, settings.key_prefix).find("none", is_use=True)
+        await AuditTrail(client).add(entry_of("operator", "hidden", key="a"))
+        await AuditTrail(client).redact("a".__eq__)
+        await Items(client, 1).put([Item("a", "A")])
+        await Items(client, 1).delete("a")
+        await SessionStore(client).find("none", is_use=True)
 
     known = [
         {name}
@@ -105,7 +108,6 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
             ":producers",
             "rate:shop",
             ":boards",
-            ":demo",
             ":items",
             ":processes",
             "brief",
@@ -127,7 +129,7 @@ def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
     return count >= len(names) - more if more else count == len(names)
 
 
-async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
+async def drive(client: Store, ledger: Ledger) -> None:
     """Run every script of a ledger, in all the ways in which it can be called."""
     ann = Extra("ann", b'{"a":1}')
     if ledger.state.board.votes:
@@ -156,11 +158,8 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.moderation.withdraw("e")
     await ledger.moderation.hide("c", hidden=True)
     await ledger.moderation.hide("c", hidden=False)
-    await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
     await forget_member(client, ledger.state.board, ledger.state.keys, "d", [], b"")
-    await auditor.audit(repair=True)
-    (start, *_) = await ledger.state.call("ZRANGE", ledger.state.keys.slots, 0, -1)
-    await read_piece(ledger.state, ledger.state.keys.slot(int(start)))
+    await read_piece(ledger.state, Place("hidden", ledger.state.keys.hidden))
 
 
 async def journal(client: Store, settings: Settings) -> None:
@@ -174,7 +173,16 @@ async def journal(client: Store, settings: Settings) -> None:
     await erase_digests(client, folded.keys, held, [bytes(16)], msgspec.msgpack.encode(Erase(key=b"", digests=[])))
     await trim(client, folded.keys, folded.epoch, folded.last, 1)
     assert await confirm(client, folded.keys, folded.epoch, "") is None
-    await folded.rebuild(BOARDS[0], Keys(settings.key_prefix, "again"), "2")
+    beside, difference = await Beside.begin(ledger.state), ContentsDifference(BOARDS[0], folded.keys)
+    swapping = Swapping(ledger.state, beside, cast("Any", Following(folded)), difference)
+    await swapping.load()
+    await swapping.finish()
+    mending = Mending(client, folded.keys, folded.epoch)
+    await folded.read()
+    await mending.begin(folded.link)
+    await mending.write([Write("SADD", folded.keys.seen(0), [bytes(16)])])
+    await mending.finish(MendRequest(clock=1, offset=1, fields=["edition", "1"]))
+    await folded.load_as(BOARDS[0], Keys(settings.key_prefix, "again"), "2")
 
 
 async def watch(presence: Presence) -> None:
@@ -185,8 +193,8 @@ async def watch(presence: Presence) -> None:
 
 
 async def create_and_delete(client: Store, settings: Settings) -> None:
-    """Create a board at run time, freeze it, read it, and delete it."""
-    board_admin = BoardAdmin(client, settings, Boards([]))
+    """Create a board, freeze it, read it, and delete it."""
+    board_admin = BoardAdmin(client, settings)
     await board_admin.put("brief", {"idle_ttl": "1s"}, "ann")
     await board_admin.patch("brief", {"frozen": True}, "ann")
     definition = (await board_admin.definitions.load()).boards["brief"]
@@ -208,22 +216,23 @@ async def test_a_batch_is_sent_with_all_its_parts(valkey_url: str, board: Board,
         await ledger.writer.add([make_entry(f"k{i % 3}", i, i * HOUR, bytes([i] * 16), ann) for i in range(1, 8)])
 
     own, (_, keys, request) = ledger.state.keys, recorded_calls[-1]
-    identities = request.identities
+    batch, place = decode_batch(content(request.batch)), 8
+    identities = batch.identities
+    assert identities is not None
     assert bytes(identities.all).endswith(b"".join(b"\xb0" + bytes([i] * 16) for i in range(1, 8)))
-    assert identities.counted == 7
-    buckets = [own.seen(identities.bucket - number * request.span) for number in range(3)]
-    assert keys[identities.newest - 1 : identities.oldest + 1] == buckets
-    for group in request.groups:
+    for group in batch.groups:
         table = Table(own.channel, group.suffix).all
         assert group.suffix == (f":{group.start}" if board.window.tables else "")
-        assert keys[group.keys - 1 : group.keys + 5] == [own.slot(group.start), *table]
+        assert keys[place : place + 6] == [own.slot(group.start), *table]
+        place += 6
         count = len(set(group.members))
         assert len(group.members) == len(group.amounts) == count
         assert len(group.orders) == (0 if board.ties == "key" else count)
         assert len(group.metadata) == (0 if board.operator == "incr" else count)
-    votes = [group.votes for group in request.groups if group.votes]
+    assert keys[place:] == [own.seen(identities.bucket - number * batch.span) for number in range(3)]
+    votes = [group.votes for group in batch.groups if group.votes]
     assert sum(len(vote.actors) for vote in votes) == (7 if board.votes else 0)
-    assert request.rules == rules_of(board)
-    events = request.events
+    assert batch.rules == board.rules
+    events = batch.events
     assert (events is None) == (not isinstance(board.window, Sliding))
-    assert events is None or list(map(len, msgspec.structs.astuple(events))) == [7, 7, 7, 0]
+    assert events is None or list(map(len, msgspec.structs.astuple(events))) == [7, 7, 7]

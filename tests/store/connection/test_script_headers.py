@@ -7,25 +7,33 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from live.store.board.batch import Batch
+from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.scripts import load
 from tests.harness.scripts import FLAGS, GOOD, PARTS, SOURCES, USED, code_of
 from tests.store.connection.headers import Header, parse_header
 
 
 def test_a_header_names_every_store_key_that_the_source_uses() -> None:
-    """The header has the store keys in order, with their names in the code.
+    """The header has the store keys in order, and the code uses their names.
 
-    If the last name stands for several store keys, the script names only the store keys before them.
+    If the last name stands for several store keys, the code has names only for the store keys before them.
     """
     for name in SOURCES:
-        header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
+        header, code = parse_header(SOURCES[name]), code_of(load(name))
         alone = header.keys[: len(header.keys) - header.more_keys]
-        assert set(alone) <= set(re.findall(r"\w+", code)), name
         assert len(set(header.keys)) == len(header.keys), name
-        (named,) = re.findall(r"^local ([\w, ]+) = (?:KEYS|unpack\(KEYS|KEYS\[1\])", code, re.MULTILINE)
-        assert tuple(named.split(", "))[: len(alone)] == alone, name
-        (last,) = re.findall(r"unpack\(KEYS, 1, (\d+)\)", code) or [str(len(alone))]
-        assert int(last) == len(alone), name
+        named = f"local {', '.join(alone)} = unpack(KEYS, 1, {len(alone)})\n"
+        assert code.count(named) == 1, name
+        assert set(alone) <= set(re.findall(r"\w+", code.replace(named, ""))), name
+
+
+def test_every_store_key_is_described_once() -> None:
+    """The header describes a store key, or `keys.py` does."""
+    known = {*vars(Keys), *vars(SystemKeys), *vars(Keys("live", "posts").table())}
+    for name in SOURCES:
+        header = parse_header(SOURCES[name])
+        assert set(header.keys) - header.described <= known, name
 
 
 def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
@@ -37,22 +45,20 @@ def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
                 yield from fields_of(part)
 
 
-# Scripts copy these fields to the journal without reading them.
-FOR_JOURNAL = {"moments", "parts", "producers", "reason"}
+# Parts of a batch that only the journal keeps.
+FOR_JOURNAL = {"producers", "reason"}
 
 
 def test_a_request_has_the_fields_that_its_script_reads() -> None:
-    """The request has exactly the fields that its script reads, and the fields that only the journal keeps.
-
-    The header names the request.
-    """
+    """The request has exactly the fields that its script reads. The header names the request."""
     for name in SOURCES:
         kind = USED[name].request
         assert parse_header(SOURCES[name]).request == kind.__name__
-        code, fields = code_of(load(name)), set(kind.__struct_fields__) - FOR_JOURNAL
+        code, fields = code_of(load(name)), set(kind.__struct_fields__)
         assert read_from_request(code_of(SOURCES[name])) <= fields <= read_from_request(code)
-        reign = ["ARGV[2] or ''"] if "reign" in included(SOURCES[name]) else []
-        assert re.findall(r"\bARGV\b.*", code) in (["ARGV[1])", *reign], ["ARGV[1]", *reign]), name
+        assert "ARGV" not in code_of(SOURCES[name]), name
+        reign = ["ARGV[2] or ''"] if "unchecked(" in code else []
+        assert re.findall(r"\bARGV\b.*", code) == ["ARGV[1]", *reign], name
 
 
 def read_from_request(code: str) -> set[str]:
@@ -64,10 +70,11 @@ def test_every_field_of_a_part_of_a_request_is_read() -> None:
     """At least one of the scripts that receive a field reads it."""
     sent: dict[tuple[str, str], str] = {}
     for name, script in USED.items():
-        for field in fields_of(script.request):
+        batch = fields_of(Batch) if name == "add" else ()
+        for field in (*fields_of(script.request), *batch):
             sent[field] = sent.get(field, "") + code_of(load(name))
     unread = [field for field, code in sent.items() if not re.search(rf"\.{field[1]}\b", code)]
-    assert [field for field in unread if field[1] not in FOR_JOURNAL] == []
+    assert [field for field in unread if field[1] not in FOR_JOURNAL and field[0] != "SlotEvents"] == []
 
 
 def test_every_script_has_a_caller() -> None:
@@ -83,15 +90,30 @@ def included(source: str) -> list[str]:
 
 
 def test_a_script_is_its_file_with_its_includes() -> None:
-    """Every part is used. A script includes a part only once, and no line with an include is left."""
-    assert {name for source in SOURCES.values() for name in included(source)} == PARTS.keys()
+    """Every part is used, once in a script and after the parts that it includes. No line with an include is left."""
+    assert {name for source in [*SOURCES.values(), *PARTS.values()] for name in included(source)} == PARTS.keys()
     for name, source in SOURCES.items():
-        parts = included(source)
-        assert len(set(parts)) == len(parts)
-        loaded = load(name)
+        loaded, found = load(name), parts_of(source)
         assert included(loaded) == []
-        assert all(PARTS[part] in loaded for part in parts)
-        assert len(loaded) == len(source) + sum(len(PARTS[part]) - len(f"--@include {part}\n") for part in parts)
+        places = [loaded.find(own(PARTS[part])) for part in found]
+        assert places == sorted(places)
+        assert places[:1] != [-1]
+        lines = sum(own(PARTS[part]).count("\n") for part in found)
+        begins = code_of(loaded).count("ARGV") + code_of(loaded).count("cmsgpack.unpack(packed)") + 1
+        assert loaded.count("\n") == own(source).count("\n") + lines + begins, name
+
+
+def parts_of(source: str) -> list[str]:
+    """The parts that a source includes, and those that they include, in the order in which they are loaded."""
+    found: list[str] = []
+    for part in included(source):
+        found += [name for name in [*parts_of(PARTS[part]), part] if name not in found]
+    return found
+
+
+def own(source: str) -> str:
+    """A source without the lines that include others."""
+    return re.sub(r"^--@include \w+\n", "", source, flags=re.MULTILINE)
 
 
 def test_every_script_declares_its_flags() -> None:
@@ -104,24 +126,28 @@ def test_every_script_declares_its_flags() -> None:
 
 
 def test_a_part_uses_only_names() -> None:
-    """A part uses neither KEYS nor ARGV, includes no other part, and has only `local` names at its top level."""
+    """A part uses neither KEYS nor ARGV, and has only `local` names at its top level."""
     for name in PARTS:
         assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
-        assert included(PARTS[name]) == []
         assert not re.findall(r"^(?!local |if |for .+ do$|  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("-- KEYS[1]", "-- KEYS[2]", r"KEYS\[2\] is out of order"),
-        ("-- Request", "-- KEYS[2...] b — many: of them\n-- KEYS[3] c — x\n-- Request", r"KEYS\[3\] is out of order"),
+        ("-- KEYS a —", "-- KEYS a, —", "is malformed, or out of order"),
+        (
+            "-- Request",
+            "-- KEYS b... — many: of them\n-- KEYS c\n-- Request",
+            "'-- KEYS c' is malformed",
+        ),
+        ("-- KEYS a —", "-- KEYS a, b —", "describes several store keys"),
         ("-- Request: Plain\n", "", "does not name one request"),
         ("-- Returns {'ok'}\n", "", "does not say what the script returns"),
     ],
 )
 def test_an_invalid_header_is_refused(before: str, after: str, message: str) -> None:
-    """The header has a misplaced number, or does not name its request or its reply."""
+    """The header has a misplaced name, or does not name its request or its reply."""
     assert before in GOOD
     with pytest.raises(ValueError, match=message):
         parse_header(GOOD.replace(before, after))
@@ -129,8 +155,8 @@ def test_an_invalid_header_is_refused(before: str, after: str, message: str) -> 
 
 def test_a_header_is_read_completely() -> None:
     """`parse_header` returns the names in order, and whether the last name repeats."""
-    source = "-- KEYS[1] a — x\n-- KEYS[2...] b — x\n-- Request: Plain\n-- Returns nothing\nreturn 1"
-    assert parse_header(source) == Header(("a", "b"), more_keys=True, request="Plain")
+    source = "-- KEYS a, b\n-- KEYS c... — x\n-- Request: Plain\n-- Returns nothing\nreturn 1"
+    assert parse_header(source) == Header(("a", "b", "c"), frozenset("c"), more_keys=True, request="Plain")
     assert parse_header("-- Request: Plain\n-- Returns nothing\nreturn 1") == Header(
-        (), more_keys=False, request="Plain"
+        (), frozenset(), more_keys=False, request="Plain"
     )

@@ -112,7 +112,7 @@ async def test_scripts_refuse_a_missing_board(valkey_url: str) -> None:
         await ledger.rotator.rotate()
     with pytest.raises(EpochLostError):
         await ledger.reader.read(1)
-    assert await Presence(client, settings.key_prefix).report({"posts": 1}) == {}
+    assert await Presence(client).report({"posts": 1}) == {}
     assert [key.encode() async for key in client.names(f"{Keys(settings.key_prefix, 'posts').channel}*")] == []
     await client.aclose()
 

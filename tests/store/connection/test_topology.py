@@ -11,10 +11,9 @@ from redis.asyncio.cluster import NodesManager
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.exceptions import ResponseError
 
-from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.errors import SetupError, StoreUnavailableError
-from live.serve import check_store
+from live.process.serve import check_store
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection import topology
@@ -24,6 +23,7 @@ from live.store.connection.loss import Losses, LossWatch
 from live.store.connection.notices import Changed, Channels, Missed, listen
 from tests.harness.boards import rolling_board
 from tests.harness.certificate import OPENSSL, make_certificate
+from tests.harness.server import define
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import NAME, ClusterSet, SentinelSet, running
@@ -150,9 +150,10 @@ async def test_servers_that_nobody_knows_are_unavailable() -> None:
 async def test_boards_count_and_announce(several_servers: str, tmp_path: Path) -> None:
     """A server starts, boards on all servers count events, and a listener hears of every board."""
     settings = fresh_settings(several_servers, data_dir=tmp_path)
-    await check_store(settings, Boards([rolling_board(board=name) for name in NAMES]))
+    await define(settings, [rolling_board(board=name) for name in NAMES])
+    await check_store(settings)
     own = connect(several_servers, settings)
-    watch = LossWatch(own, settings.key_prefix)
+    watch = LossWatch(own)
     watch.guard_connections()
     ledgers = [Ledger(own, rolling_board(board=name), settings) for name in NAMES]
     channels = Channels({ledger.state.keys.channel: ledger.state.board.id for ledger in ledgers})
@@ -215,7 +216,8 @@ async def test_a_user_without_administration_is_enough(several_servers: str, tmp
     await admin.aclose()
     url = several_servers.replace("://", "://app:pw@")
     settings = fresh_settings(url, data_dir=tmp_path)
-    await check_store(settings, Boards([rolling_board()]))
+    await define(settings, [rolling_board()])
+    await check_store(settings)
     client = connect(url, settings)
     ledger = Ledger(client, rolling_board(), settings)
     await ledger.state.open()
@@ -239,7 +241,8 @@ async def test_servers_with_an_untrusted_certificate_are_refused(
     trusting, untrusting = servers.url, servers.url.partition("?")[0]
     async with running(servers):
         settings = fresh_settings(trusting, data_dir=tmp_path / "data")
-        await check_store(settings, Boards([rolling_board()]))
+        await define(settings, [rolling_board()])
+        await check_store(settings)
         store = connect(trusting, settings)
         assert {reply for _, reply in await store.each("PING", replicas=True)} == {b"PONG"}
         await store.aclose()
@@ -264,7 +267,7 @@ async def refused(url: str, folder: Path) -> str:
     """Start a server; returns the error with which it refuses its store."""
     with pytest.raises(SetupError) as caught:
         async with asyncio.timeout(60):
-            await check_store(fresh_settings(url, data_dir=folder), Boards([rolling_board()]))
+            await check_store(fresh_settings(url, data_dir=folder))
     return str(caught.value)
 
 

@@ -24,7 +24,7 @@ async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:
-        yield DefinitionStore(client, settings.key_prefix), client
+        yield DefinitionStore(client), client
     finally:
         await client.aclose()
 
@@ -38,36 +38,36 @@ async def test_definitions_are_stored_and_read(any_store: str) -> None:
         assert await store.version() == ""
         found = await store.load()
         assert (found.version, dict(found.boards)) == ("", {})
-        assert await store.keep("", "a", ONE, AuditEntry(who="ann", what="created"))
+        assert await store.keep("", {"a": ONE}, AuditEntry(who="ann", what="created"))
         first = await store.load()
         assert first.boards == {"a": ONE}
         assert await store.version() == first.version
-        assert await store.keep(first.version, "b", ONE, None)
+        assert await store.keep(first.version, {"b": ONE})
         second = await store.load()
         assert int(second.version) == int(first.version) + 1
-        assert await store.keep(second.version, "a", None, AuditEntry(who="bob", what="deleted"))
+        assert await store.keep(second.version, {"a": None}, AuditEntry(who="bob", what="deleted"))
         assert (await store.load()).boards == {"b": ONE}
-        entries = await AuditTrail(client, store.key.partition(":{")[0]).last(9)
+        entries = await AuditTrail(client).last(9)
         assert [(entry.who, entry.what) for entry in entries] == [("bob", "deleted"), ("ann", "created")]
 
 
 async def test_a_change_of_an_outdated_definition_is_refused(any_store: str) -> None:
     """The definitions and the audit log stay as they are, even if the other change was of a different board."""
     async with definitions(any_store) as (store, client):
-        await store.keep("", "a", ONE, None)
-        assert not await store.keep("", "b", ONE, AuditEntry(who="ann", what="created"))
+        await store.keep("", {"a": ONE})
+        assert not await store.keep("", {"b": ONE}, AuditEntry(who="ann", what="created"))
         assert (await store.load()).boards == {"a": ONE}
-        assert await AuditTrail(client, store.key.partition(":{")[0]).last(9) == []
+        assert await AuditTrail(client).last(9) == []
 
 
 async def test_an_emptied_store_does_not_repeat_a_version(any_store: str) -> None:
     """A process that has read the definitions before finds another version than its own."""
     async with definitions(any_store) as (store, client):
-        await store.keep("", "a", ONE, None)
+        await store.keep("", {"a": ONE})
         before = int(await store.version())
         assert abs(before - (await store.load()).now) < 60
         await client.delete(store.key)
-        assert not await store.keep(str(before), "a", ONE, None)
+        assert not await store.keep(str(before), {"a": ONE})
 
 
 async def test_an_unreadable_definition_is_reported(any_store: str) -> None:
@@ -84,13 +84,13 @@ async def test_after_a_lost_reply_the_outcome_is_unknown(own_store: StoreProcess
     async with definitions(own_store.url) as (store, _):
         await store.version()
         with own_store.frozen(), pytest.raises(StoreUnavailableError) as lost:
-            await store.keep("", "a", ONE, None)
+            await store.keep("", {"a": ONE})
         assert lost.value.unknown
         own_store.kill()
         with pytest.raises(StoreUnavailableError):
             await store.version()
         with pytest.raises(StoreUnavailableError) as away:
-            await store.keep("", "a", ONE, None)
+            await store.keep("", {"a": ONE})
         assert not away.value.unknown
 
 
@@ -101,22 +101,22 @@ async def test_a_change_is_refused_after_a_loss(valkey_url: str, tmp_path: Path)
     """
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
     async with aclosing(connect(valkey_url, settings)) as client:
-        store, high_water = DefinitionStore(client, settings.key_prefix), client.high_water
+        store, high_water = DefinitionStore(client), client.high_water
         high_water.active = True
         high_water.remember_store("one")
         names = SystemKeys(settings.key_prefix)
         await client.set(names.format, FORMAT)  # later connections refuse an identity without it
         await client.set(names.store, "one")
-        version = await store.keep("", "a", ONE, None)
+        version = await store.keep("", {"a": ONE})
         assert high_water.version_of("definitions") == int(version or 0) > 0
         high_water.lose_boards({"b": "b is gone"})
         with pytest.raises(EpochLostError, match="b is gone"):
-            await store.keep(version or "", "b", ONE, None)
-        version = await store.keep(version or "", "a", None, None)
+            await store.keep(version or "", {"b": ONE})
+        version = await store.keep(version or "", {"a": None})
         assert high_water.version_of("definitions") == int(version or 0)
         await client.set(names.store, "other")
         with pytest.raises(EpochLostError, match="the store has the identity other, and not one"):
-            await store.keep(version or "", "a", ONE, None)
+            await store.keep(version or "", {"a": ONE})
         with high_water.accepting("it is another store"):
             high_water.remember_store("other")
         high_water.note_version("definitions", int(version or 0) + 1)
@@ -129,13 +129,13 @@ async def test_only_changed_definitions_are_read(any_store: str) -> None:
     async with definitions(any_store) as (store, _):
         version: str | None = ""
         for board in ("a", "b", "c"):
-            version = await store.keep(version or "", board, ONE, None)
+            version = await store.keep(version or "", {board: ONE})
         since = await store.changes(None)
         assert (since.version, since.boards, since.is_whole) == (version, {"a": ONE, "b": ONE, "c": ONE}, True)
         assert (await store.changes(version)).boards == {}
         two = Definition(epoch="2", choices={})
         for board, definition in (("a", two), ("b", ONE), ("a", ONE), ("b", None), ("a", two)):
-            version = await store.keep(version or "", board, definition, None)
+            version = await store.keep(version or "", {board: definition})
         found = await store.changes(since.version)
         assert (found.version, found.boards, found.is_whole) == (version, {"a": two, "b": None}, False)
         assert (await store.load()).boards == {"a": two, "c": ONE}
@@ -146,10 +146,10 @@ async def test_after_a_gap_all_definitions_are_read(any_store: str, lost: str) -
     """Changes are not listed any more, a server without the list made the changes, or the version is unknown."""
     async with definitions(any_store) as (store, client):
         changes = store.key.replace("definitions", "changes")
-        version = await store.keep("", "a", ONE, None)
+        version = await store.keep("", {"a": ONE})
         since = "12345" if lost == "unknown" else version
         for board in ("b", "c", "d"):
-            version = await store.keep(version or "", board, ONE, None)
+            version = await store.keep(version or "", {board: ONE})
         if lost in ("some", "all"):
             await client.ltrim(changes, 0, 1 if lost == "some" else -9)
         if lost == "newest":
@@ -163,9 +163,9 @@ async def test_the_list_of_changes_is_bounded(any_store: str, monkeypatch: pytes
     """The list keeps only the newest `_MAX_CHANGES` changes."""
     monkeypatch.setattr("live.store.registry.definitions._MAX_CHANGES", 5)
     async with definitions(any_store) as (store, client):
-        versions = [await store.keep("", "a", ONE, None)]
+        versions = [await store.keep("", {"a": ONE})]
         for _ in range(20):
-            versions.append(await store.keep(versions[-1] or "", "a", ONE, None))
+            versions.append(await store.keep(versions[-1] or "", {"a": ONE}))
         assert await client.llen(store.key.replace("definitions", "changes")) == 5
         assert not (await store.changes(versions[-6])).is_whole
         assert (await store.changes(versions[-7])).is_whole
@@ -178,7 +178,7 @@ async def test_a_cache_follows_every_change(any_store: str) -> None:
         for number in range(40):
             held = await cache.load()
             board = f"b{number * 7 % 5}"
-            assert await store.keep(held.version, board, None if board in held.boards else ONE, None)
+            assert await store.keep(held.version, {board: None if board in held.boards else ONE})
             if number % 10 == 9:
                 await client.delete(store.key.replace("definitions", "changes"))
             if number % 3 == 0:

@@ -26,7 +26,7 @@ async def test_an_item_is_deleted_while_memory_is_full(own_store: StoreProcess) 
     """Nothing can be stored then, but what is there can go."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
-    items = Items(client, settings.key_prefix, 3)
+    items = Items(client, 3)
     try:
         await items.put([A])
         await client.config_set("maxmemory", 1)
@@ -42,8 +42,8 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
     """Items are cached until one changes. Members without an item are asked for each time, invalid names never."""
     settings = fresh_settings(valkey_url)
     client, now = connect(valkey_url, settings), [100.0]
-    ours = Items(client, settings.key_prefix, 3, lambda: now[0])
-    others = Items(client, settings.key_prefix, 3, lambda: now[0])
+    ours = Items(client, 3, lambda: now[0])
+    others = Items(client, 3, lambda: now[0])
     asked: list[str] = []
     call = type(client).call
 
@@ -88,7 +88,7 @@ async def test_all_items_are_stored_or_none(valkey_url: str) -> None:
     """There may be as many items as the setting allows. An item that can't be read is an error."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
-    items = Items(client, settings.key_prefix, 2)
+    items = Items(client, 2)
     await items.put([A, B])
     await items.put([A])
     for more in ([C], [A, B, C]):
@@ -107,11 +107,11 @@ async def test_the_state_of_journals_is_known_to_all_processes(valkey_url: str) 
     settings = fresh_settings(valkey_url)
     client, prefix = connect(valkey_url, settings), settings.key_prefix
     names = SystemKeys(prefix)
-    assert await is_sql_away(client, prefix)
-    await publish_health(client, prefix, JournalHealth(), "")
-    assert (await is_sql_away(client, prefix), await client.exists(names.journal_fault)) == (False, 0)
-    await publish_health(client, prefix, JournalHealth(sql_away=True), "why")
-    assert (await is_sql_away(client, prefix), await client.get(names.journal_fault)) == (True, b"why")
+    assert await is_sql_away(client)
+    await publish_health(client, JournalHealth(), "")
+    assert (await is_sql_away(client), await client.exists(names.journal_fault)) == (False, 0)
+    await publish_health(client, JournalHealth(sql_away=True), "why")
+    assert (await is_sql_away(client), await client.get(names.journal_fault)) == (True, b"why")
     for name in (names.journal_health, names.journal_fault):
         assert await client.pttl(name) > 0
     await client.aclose()

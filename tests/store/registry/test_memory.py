@@ -19,7 +19,7 @@ async def test_a_look_at_the_memory_is_remembered_once_an_hour(
     client, key = connect(valkey_url, settings), SystemKeys(settings.key_prefix).memory
     seen: list[list[int]] = []
     for ago in (HOUR - 60, HOUR, HOUR, HOUR, HOUR):
-        *earlier, present = await look_at_memory(client, settings.key_prefix)
+        *earlier, present = await look_at_memory(client)
         seen.append([look.at for look in earlier])
         ((used, most),) = present.servers.values()
         assert (used > 500_000, most) == (True, 0)

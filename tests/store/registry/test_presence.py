@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from live.boards.admin import BoardAdmin
-from live.domain.board import Boards
 from live.errors import StoreUnavailableError
-from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.usage import keys_of, measure
@@ -36,7 +34,7 @@ class Watched:
 
     def process(self) -> Presence:
         """Add a process."""
-        return Presence(self.client, self.prefix, self._script)
+        return Presence(self.client, self._script)
 
     async def held(self, process: Presence) -> bytes | None:
         """The stored report of a process."""
@@ -212,17 +210,15 @@ async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
     """The viewer count of the board is deleted with the board, and a late report of a process writes nothing."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    board_admin = BoardAdmin(client, settings, Boards([]))
+    board_admin = BoardAdmin(client, settings)
     await board_admin.put("brief", {}, "ann")
-    process = Presence(client, settings.key_prefix)
+    process = Presence(client)
     assert await process.report({"brief": 2}) == {"brief": 2}
-    assert (
-        Keys(settings.key_prefix, "brief").viewers in (await keys_of(client, settings.key_prefix, ["brief"]))["brief"]
-    )
+    assert Keys(settings.key_prefix, "brief").viewers in (await keys_of(client, ["brief"]))["brief"]
     await board_admin.delete("brief", "ann")
-    assert (await keys_of(client, settings.key_prefix, ["brief"]))["brief"] == []
+    assert (await keys_of(client, ["brief"]))["brief"] == []
     assert await process.report({"brief": 2}) == {}
-    assert (await keys_of(client, settings.key_prefix, ["brief"]))["brief"] == []
+    assert (await keys_of(client, ["brief"]))["brief"] == []
 
     await board_admin.put("brief", {}, "ann")
     assert await process.count("brief") == 0
@@ -231,16 +227,14 @@ async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
 
 
 async def test_viewer_counts_are_part_of_a_board(any_store: str) -> None:
-    """The store key of the counts is part of the board's fixed size, and the audit accepts it."""
+    """The store key of the counts is part of the board's fixed size."""
     async with watched(any_store) as made:
         await made.process().report({"posts": 1})
-        names = (await keys_of(made.client, made.prefix, ["posts"]))["posts"]
+        names = (await keys_of(made.client, ["posts"]))["posts"]
         assert made.keys.viewers in names
         with_them, without = (
-            await measure(made.client, made.prefix, "posts", names),
-            await measure(made.client, made.prefix, "posts", [name for name in names if name != made.keys.viewers]),
+            await measure(made.client, "posts", names),
+            await measure(made.client, "posts", [name for name in names if name != made.keys.viewers]),
         )
         assert with_them.bytes > without.bytes
         assert {part.cost.kind for part in with_them.parts} == {"fixed"}
-        report = await Auditor(made.client, "posts", made.prefix, lambda *_: None).audit(repair=False)
-        assert report.clean

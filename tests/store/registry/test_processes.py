@@ -40,7 +40,7 @@ async def test_each_board_has_one_owner(any_store: str) -> None:
     """
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    processes = [Processes(client, settings.key_prefix) for _ in range(4)]
+    processes = [Processes(client) for _ in range(4)]
     assert all(process.owns(board) for process in processes for board in BOARDS), (
         "a process that has not reported yet owns not all boards"
     )
@@ -61,7 +61,7 @@ async def test_a_silent_process_has_ended(any_store: str, monkeypatch: pytest.Mo
     monkeypatch.setattr("live.store.registry.processes._TTL_MS", 200)
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    silent, other = Processes(client, settings.key_prefix), Processes(client, settings.key_prefix)
+    silent, other = Processes(client), Processes(client)
     await silent.beat()
     await other.beat()
     assert not all(other.owns(board) for board in BOARDS)
@@ -83,7 +83,7 @@ async def test_processes_report_the_version_that_they_run(any_store: str) -> Non
     """A change has arrived everywhere when no live process reports an earlier version. Beats repeat the report."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    one, other, new = (Processes(client, settings.key_prefix) for _ in range(3))
+    one, other, new = (Processes(client) for _ in range(3))
     assert await one.all_run("9")
     await new.beat()
     assert await one.all_run("9"), "the process waits for a process that has reported no version"
@@ -107,7 +107,7 @@ async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
     own_clock = BEAT.changed(
         BEAT.source.replace("redis.call('TIME')", f"redis.call('LRANGE', '{settings.key_prefix}:time', 0, -1)")
     )
-    process = Processes(client, settings.key_prefix, beat=own_clock)
+    process = Processes(client, beat=own_clock)
     for hour, was_set in ((0, False), (1, True), (1, False), (0, True), (0, False)):
         await set_clock(client, settings, hour * 3_600_000)
         assert (await process.beat()).was_set is was_set

@@ -28,11 +28,11 @@ from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 
 async def main(url, prefix, first):
-    client = connect(url, Settings())
+    client = connect(url, Settings(key_prefix=prefix))
     for i in range(20):
-        await ProducerStore(client, prefix).add(f"p{int(first) + i}", Scope())
+        await ProducerStore(client).add(f"p{int(first) + i}", Scope())
     try:
-        await ProducerStore(client, prefix).add("shared", Scope())
+        await ProducerStore(client).add("shared", Scope())
         print("added")
     except Exception as error:
         print(type(error).__name__)
@@ -48,7 +48,7 @@ async def producer_store(url: str, register: Script[Any] = REGISTER) -> AsyncIte
     settings = fresh_settings(url)
     client = connect(url, settings)
     try:
-        yield ProducerStore(client, settings.key_prefix, register), client
+        yield ProducerStore(client, register), client
     finally:
         await client.aclose()
 
@@ -156,7 +156,7 @@ async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
     ]
     assert [(await process.communicate())[0] for process in processes] == [b"added\n"] * 2
     client = connect(any_store, settings)
-    records = (await ProducerStore(client, settings.key_prefix).load()).records
+    records = (await ProducerStore(client).load()).records
     await client.aclose()
     assert set(records) == {"shared", *(f"p{i}" for i in range(40))}
     assert len(records["shared"].secrets) == 2
@@ -190,7 +190,7 @@ async def test_each_change_of_a_producer_is_remembered(valkey_url: str, tmp_path
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
     client = connect(valkey_url, settings)
     client.high_water.active = True
-    producers = ProducerStore(client, settings.key_prefix)
+    producers = ProducerStore(client)
     for change in (producers.add("a", Scope()), producers.revoke("a")):
         await change
         held = await client.call(producers.key, "HGET", producers.key, ":version")

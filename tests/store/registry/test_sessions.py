@@ -23,15 +23,15 @@ async def test_the_oldest_sessions_end_first(valkey_url: str, monkeypatch: pytes
     monkeypatch.setattr("live.store.registry.sessions._MOST", 2)
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
-    sessions = SessionStore(client, settings.key_prefix)
+    sessions = SessionStore(client)
     key = SystemKeys(settings.key_prefix).sessions
     now = int((await client.call(key, "TIME"))[0])
     for name, used in (("first", now - 1), ("second", now - 2)):
         session = msgspec.json.encode(Session("chief", "f", now - 2, used))
         await client.write(key, "HSET", key, name, session)
     await sessions.add("third", "chief", "f")
-    assert await sessions.peek("second") is None
-    found = await sessions.peek("first")
+    assert await sessions.find("second", is_use=False) is None
+    found = await sessions.find("first", is_use=False)
     assert found is not None
     assert (found.id, found.fingerprint) == ("chief", "f")
     assert (await sessions.find("first", is_use=False), await sessions.find("none", is_use=True)) == (found, None)
@@ -41,11 +41,11 @@ async def test_the_oldest_sessions_end_first(valkey_url: str, monkeypatch: pytes
     longer = await sessions.find("first", is_use=True)
     assert longer is not None
     assert longer.used >= now
-    assert await sessions.peek("first") == longer
+    assert await sessions.find("first", is_use=False) == longer
     assert await sessions.end_all("other") == 0
     assert await sessions.end_all("chief") == 2
-    assert await sessions.peek("third") is None
+    assert await sessions.find("third", is_use=False) is None
     await sessions.add("fourth", "chief", "f")
     await sessions.end("fourth")
-    assert await sessions.peek("fourth") is None
+    assert await sessions.find("fourth", is_use=False) is None
     await client.aclose()

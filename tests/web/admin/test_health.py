@@ -38,7 +38,7 @@ async def test_the_page_says_what_is_safe_and_which_commands_check_it(valkey_url
         assert "The process that served this page is ready" in page
         other = connect(valkey_url, fresh_settings(valkey_url, key_prefix=settings.key_prefix))
         other.high_water.active = True
-        beside = Processes(other, settings.key_prefix, ["posts", "vote"])
+        beside = Processes(other, ["posts", "vote"])
         for board, ready in (("vote", 2), ("posts", 1)):  # a process stays ready until all its boards are lost
             other.high_water.lose_boards({board: f"<{board}> went back"})
             await beside.beat()
@@ -47,7 +47,7 @@ async def test_the_page_says_what_is_safe_and_which_commands_check_it(valkey_url
         await other.aclose()
         assert time.strftime("%Y-%m-%d", time.gmtime()) in page
         assert "of posts" not in page
-        assert all(f"live {command}" in page for command in ("audit", "reconcile", "serve --check"))
+        assert all(f"live {command}" in page for command in ("check", "serve --check"))
         names = SystemKeys(settings.key_prefix)
         look = MemoryLook(int(time.time()) - 7200, {"": (1000, 0)})
         await store.call(names.memory, "RPUSH", names.memory, msgspec.json.encode(look))

@@ -140,7 +140,7 @@ async def test_a_viewer_token_opens_its_boards(valkey_url: str) -> None:
 async def test_requests_beyond_the_rate_of_a_key_are_counted(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page and `GET /v1/keys` show how many events and reads of an API key were refused."""
     monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
-    monkeypatch.setattr("live.auth.rate_limiter.READ_BURST", 20_000.0)
+    monkeypatch.setattr("live.auth.rates.READ_BURST", 20_000.0)
     settings = fresh_settings(valkey_url, read_rate=0.001)
     chief, slow = (
         await add_key(settings, "chief"),

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from live.boards.definition import DefinitionError, read_board
+from live.boards.definitions import DefinitionError, read_board
 from live.domain.board_file import parse_boards
-from live.web.admin.board import board_toml
+from live.web.admin.boards import board_toml
 from live.web.admin.new_board import OPTIONS, USUAL, choices_of_answers, with_more
 from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
 from tests.harness.settings import fresh_settings

@@ -9,7 +9,6 @@ import pytest
 
 from live.auth.authenticator import Authenticator
 from live.domain.producer import anonymous
-from live.settings import HostPattern, ProxyNetwork
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
@@ -112,7 +111,7 @@ async def test_only_forms_of_this_session_and_page_do_anything(valkey_url: str) 
         with must_be_caught("origins are not checked"), replaced(routes, "require_own_form", lambda _request: None):
             await check_refusals(browser, key)
         await browser.act(JUNE, "freeze")  # the mutant has frozen the board; this form thaws it
-        with must_be_caught("a token fits any session"), replaced(routes, "require_token", lambda _desk, _form: None):
+        with must_be_caught("a token fits any session"), replaced(routes, "require_token", lambda _desk: None):
             await check_refusals(browser, key)
 
 
@@ -159,13 +158,13 @@ async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: s
         out = await browser.send("session/end", fields_of((await browser.get()).text, "out"))
         assert (out.status_code, await has_session(browser)) == (303, False)
         await browser.sign_in(key)
-        await ProducerStore(producers_store, settings.key_prefix).revoke("chief")
+        await ProducerStore(producers_store).revoke("chief")
 
         async def ended() -> bool:
             return not await has_session(browser)
 
         await eventually(ended)
-        chief = anonymous("", 0, 1, admin=True)
+        chief = anonymous("", 0, admin=True)
         with must_be_caught("a revoked key"), replaced(Authenticator, "holder", lambda *_: chief):
             assert not await has_session(browser)
     await producers_store.aclose()
@@ -190,9 +189,9 @@ async def test_the_setting_says_who_may_open_the_page(
 ) -> None:
     """The page is opened on this machine, through a proxy with TLS, and under another name without TLS."""
     settings = fresh_settings(
-        valkey_url, admin_page=page, trusted_proxies=(ProxyNetwork("127.0.0.1"),),
-        allowed_hosts=(HostPattern("board.example.org"),),
-    ) if page != "local" else fresh_settings(valkey_url, allowed_hosts=(HostPattern("board.example.org"),))  # fmt: skip
+        valkey_url, admin_page=page, trusted_proxies=("127.0.0.1",),
+        allowed_hosts=("board.example.org",),
+    ) if page != "local" else fresh_settings(valkey_url, allowed_hosts=("board.example.org",))  # fmt: skip
     key = await add_key(settings, "chief")
     through = {"Host": "board.example.org", "X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https"}
     async with administrator(settings) as browser:

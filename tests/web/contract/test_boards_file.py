@@ -9,10 +9,9 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from live.boards.definition import choices_of
 from live.domain.board_file import parse_boards
 from live.errors import SetupError
-from live.web.contract.boards_file import boards_file_schema
+from live.web.contract.documents import boards_file_schema
 from tests.harness.definitions import EVERY_KIND
 
 TOP = Path(__file__).parents[3]
@@ -22,7 +21,7 @@ MISTAKES = (
     'window = { rolling = "1 hour" }', 'window = { calendar = "fortnight" }', "votes = { per_key = 0 }",
     'votes = { opens = "soon" }', "score = [{ field = 'a' }]", "max_members = 0", "like_button = 1",
     'journal = "totals"', 'journal_events = "30 days"', 'conflation_interval = "fast"', 'visibility = "hidden"',
-    'idle_ttl = "1d"',
+    "idle_ttl = 86400", 'frozen = "yes"',
 )  # fmt: skip
 
 
@@ -47,11 +46,9 @@ def test_every_sample_file_is_valid(schema: Any) -> None:
     for text in files:
         schema.validate(in_json(text))
         for board in parse_boards(text):
-            schema.validate({"board": [{"id": board.id, **choices_of(board)}]})
-    only_running = {"frozen", "idle_ttl"}
+            schema.validate({"board": [{"id": board.id, **board.definition}]})
     for name, choices in EVERY_KIND.items():
-        fixed = {choice: value for choice, value in choices.items() if choice not in only_running}
-        schema.validate({"board": [{"id": name, **fixed}]})
+        schema.validate({"board": [{"id": name, **choices}]})
 
 
 @pytest.mark.parametrize("table", ['"acme-*" = { rate = 0 }', '"acme-*" = { borads = 1 }', "acme = {}", '"*" = {}'])

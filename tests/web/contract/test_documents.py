@@ -13,8 +13,7 @@ from live.domain.event import MAX_KEY_BYTES, MAX_METADATA_BYTES
 from live.errors import PROBLEMS, REFUSALS
 from live.ingest.intake import _DECODERS
 from live.settings import Settings
-from live.web.contract.asyncapi import asyncapi_document
-from live.web.contract.openapi import openapi_document
+from live.web.contract.documents import asyncapi_document, openapi_document
 from live.web.operations import by_query
 from live.web.routes import routes_of
 from tests.harness.boards import rolling_board
@@ -169,7 +168,7 @@ async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
         await post(client, {"key": "a"})
         for path, methods in openapi_document()["paths"].items():
             for method in methods:
-                target = path.format(board="posts", key="a")
+                target = path.format(board="posts", key="a", id="1")
                 response = await client.request(method, f"{target}?limt=3", json={})
                 tags = methods[method]["tags"]
                 names = {each["name"] for each in methods[method]["parameters"]}
@@ -200,7 +199,7 @@ async def test_whole_numbers_have_the_limits_of_the_document(valkey_url: str) ->
         paths = openapi_document()["paths"]
         by_query_paths = {by_query(path) for path in paths if "{key}" in path}
         for path, operations in paths.items():
-            target = path.format(board="posts", key="a")
+            target = path.format(board="posts", key="a", id="1")
             for spec in operations.get("get", {}).get("parameters", ()):
                 name, schema = spec["name"], spec["schema"]
                 if schema.get("type") != "integer" or "maximum" not in schema or path.endswith(("/live", "/stream")):

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from live.errors import PROBLEMS, REFUSALS
-from live.web.contract.openapi import openapi_document
-from live.web.contract.reference import prose
+from live.web.contract.documents import openapi_document, prose
 from tests.harness.boards import rolling_board
 from tests.harness.browser import browser, in_browser
 from tests.harness.server import run_server

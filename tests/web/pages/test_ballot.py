@@ -11,7 +11,7 @@ import pytest
 
 from live.domain.board_file import parse_boards
 from live.store.board.read import contestants
-from live.web.pages import ballot
+from live.web.pages import likes
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -164,7 +164,7 @@ async def test_pages_lead_to_every_record(client: httpx.AsyncClient) -> None:
 
 async def result(client: httpx.AsyncClient) -> str:
     """The first places, once voting is over."""
-    with patch.object(ballot, "is_closed", lambda _: True):
+    with patch.object(likes, "is_closed", lambda _: True):
         page = (await client.get("/boards/shared", headers={"Cache-Control": "no-cache"})).text
     found = re.search(r'class="podium"[^>]*>(.*?)</ol>', page, re.DOTALL)
     return " ".join(re.sub(r"<[^>]*>", " ", found[1]).split()) if found else ""

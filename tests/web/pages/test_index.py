@@ -13,7 +13,8 @@ import pytest_asyncio
 from markupsafe import escape
 
 from live.domain.board import Board
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices
 from live.store.connection.scripts import Script
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import replaced
@@ -29,7 +30,7 @@ FORM: Final = 'role="search"'
 def boards() -> list[Board]:
     """Make more boards than two pages have. Some of them have titles."""
     titles = {"b7": "Größte <b>Städte</b>", "b240": "Most LIKED"}
-    return [make_board(BoardChoice(id=name, title=titles.get(name, f"Board {name}"))) for name in NAMES]
+    return [make_board(Choices(id=name, title=titles.get(name, f"Board {name}"))) for name in NAMES]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -13,11 +13,11 @@ from jinja2 import Environment, nodes
 from live.domain.board_file import parse_boards
 from live.domain.calendar import EXAMPLES
 from live.errors import CLOSE_CODES, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.engine.channel import reason_of
-from live.web.http.responses import as_problem
+from live.fanout.channel import reason_of
 from live.web.pages.language import TAGS, Message, language_of, languages
 from live.web.pages.words import moment, moment_words, period_words
-from live.web.services import assets
+from live.web.parts import assets
+from live.web.responses import as_problem
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -97,7 +97,7 @@ def test_no_name_is_in_two_parts_of_the_table() -> None:
     for tag in TAGS:
         words = assets("static") / "client" / "words"
         own = assets("templates") / "words"
-        parts = [words / f"{tag}.js", words / "story" / f"{tag}.js", own / f"{tag}.json", own / "admin" / f"{tag}.json"]
+        parts = [words / f"{tag}.js", words / "few" / f"{tag}.js", own / f"{tag}.json", own / "admin" / f"{tag}.json"]
         names = [re.findall(r'^  "([^"]+)":', part.read_text(encoding="utf-8"), re.MULTILINE) for part in parts]
         assert sorted(name for part in names for name in part) == sorted(languages()[tag].table)
 

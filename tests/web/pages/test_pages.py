@@ -9,14 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from live.domain.board import Board, ClockKind
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import make_board
+from live.domain.choices import Choices, ClockKind
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window, WindowChoice
-from live.web.http.static import ENTRIES
 from live.web.pages.language import languages
 from live.web.pages.words import span, window_words
-from live.web.services import assets
-from tests.harness.boards import rolling_board
+from live.web.parts import assets
+from live.web.static import ENTRIES
+from tests.harness.boards import built, rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -31,7 +31,7 @@ POLICY = (
 @asynccontextmanager
 async def server(store: str, *events: dict[str, Any]) -> AsyncIterator[httpx.AsyncClient]:
     """A server with the board `posts` and some events on it."""
-    board = make_board(BoardChoice(id="posts", title="Most <liked>", window=WindowChoice(rolling="90s", slot="30s")))
+    board = make_board(Choices(id="posts", title="Most <liked>", window_choice=WindowChoice(rolling="90s", slot="30s")))
     async with (
         run_server(fresh_settings(store), [board, rolling_board(board="other")]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -136,7 +136,7 @@ async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
 
 async def test_a_404_page_links_a_similar_page_or_public_board(valkey_url: str) -> None:
     """The page never names a private board to somebody who may not read that board."""
-    hidden = make_board(BoardChoice(id="staffroom", visibility="private"))
+    hidden = make_board(Choices(id="staffroom", visibility="private"))
     settings = fresh_settings(valkey_url, root_path="/live")
     boards = [rolling_board(), hidden]
     async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url) as client:
@@ -192,7 +192,7 @@ async def test_a_window_is_shown_in_words(
     valkey_url: str, window: Window, clock: ClockKind, period: str | None, words: str
 ) -> None:
     """The pages of each kind of board show the window, with the current period."""
-    board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr", clock=clock)
+    board = built(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr", clock=clock)
     assert window_words(ENGLISH, board, period) == words
     async with (
         run_server(fresh_settings(valkey_url), [board]) as url,

@@ -109,3 +109,11 @@ async def test_an_error_of_a_frame_looks_like_the_frame(client: httpx.AsyncClien
         assert "frame-ancestors *" in response.headers["content-security-policy"]
         assert ('http-equiv="refresh"' in response.text) is path.startswith("/overlay")
         assert ("<a " in response.text) is False
+
+
+async def test_no_page_has_the_size_of_rows_of_another_visitor(client: httpx.AsyncClient) -> None:
+    """Visitors share pages only if they chose the same size of rows."""
+    for path in ("/", "/boards/posts", "/boards/posts?key=a"):
+        for rows in ("compact", "normal", "compact"):
+            html = (await client.get(path, headers={"Cookie": f"live-rows={rows}"})).text
+            assert ('data-rows="compact"' in html) == (rows == "compact"), path

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.domain.board import Board
 from live.domain.ranking import Record
-from live.domain.score_format import MINUS, ScoreFormat
+from live.domain.text import MINUS
 from live.domain.window import Periods, Rolling
 from live.store.board.read.slots import SlotValues
-from live.web.pages.charts import History
 from live.web.pages.language import TAGS, languages
-from live.web.pages.record import MOST_SLOTS, Chart, chart_of
-from tests.harness.boards import rolling_board
+from live.web.pages.record import MOST_SLOTS, Chart, History, chart_of
+from tests.harness.boards import built, rolling_board
 from tests.harness.producer import post
 from tests.harness.server import server
 
@@ -135,7 +134,7 @@ def chart(board: Board, *values: int | None) -> Chart | None:
 
 def test_a_chart_has_room_for_scores_below_zero() -> None:
     """The slot that is still open has no part of the line, because its sum is not complete."""
-    board = Board(id="b", title="b", window=Rolling(3 * HOUR, HOUR))
+    board = built(id="b", title="b", window=Rolling(3 * HOUR, HOUR))
     drawn = chart(board, 30, -10, None, 0)
     assert drawn is not None
     assert drawn.score is not None
@@ -149,7 +148,7 @@ def test_a_chart_has_room_for_scores_below_zero() -> None:
 
 def test_periods_have_names_instead_of_times() -> None:
     """A period without an event has no score. The chart begins with the first period that has one."""
-    board = Board(id="b", title="b", window=Periods(unit="hour", keep=900), operator="best")
+    board = built(id="b", title="b", window=Periods(unit="hour", keep=900), operator="best")
     drawn = chart(board, *[None] * (MOST_SLOTS - 3), 4, None, 5)
     assert drawn is not None
     assert [(point.start, point.score) for point in drawn.points] == [(None, "4"), (None, ""), (None, "5")]
@@ -159,9 +158,9 @@ def test_periods_have_names_instead_of_times() -> None:
 
 def test_lower_is_drawn_higher_where_it_is_better() -> None:
     """The axis begins near the scores, not at zero, and its values are round."""
-    board = Board(
+    board = built(
         id="b", title="b", window=Periods(unit="hour", keep=9), operator="best", sort_order="asc",
-        score_format=ScoreFormat(scale=3, format="duration"),
+        scale=3, format="duration",
     )  # fmt: skip
     drawn = chart(board, 65_000, 62_417, 63_100)
     assert drawn is not None

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from live.domain.ranking import Record
-from live.domain.score_format import MINUS, ScoreFormat
+from live.domain.text import MINUS, ScoreFormat
 from live.web.pages.language import languages
 from live.web.pages.words import gap_words, short
-from live.web.services import assets
+from live.web.parts import assets
 from tests.harness.boards import BOARD
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings

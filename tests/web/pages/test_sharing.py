@@ -14,7 +14,6 @@ import pytest
 import segno
 
 from live.domain.board_file import parse_boards
-from live.settings import HostPattern
 from tests.harness.producer import post
 from tests.harness.producers import with_keys
 from tests.harness.server import run_server
@@ -61,9 +60,7 @@ union = ["posts", "notes"]
 async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
     """A server with boards of several kinds, without records."""
     async with (
-        run_server(
-            fresh_settings(store, anonymous_admin=True, allowed_hosts=(HostPattern("*"),)), parse_boards(BOARDS)
-        ) as url,
+        run_server(fresh_settings(store, anonymous_admin=True, allowed_hosts=("*",)), parse_boards(BOARDS)) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         yield client

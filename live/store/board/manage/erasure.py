@@ -10,7 +10,8 @@ from live.domain.window import Sliding
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
 from live.store.board.reign import unchecked
-from live.store.board.requests import EraseRequest, ForgetRequest, SlotRef, rules_of
+from live.store.board.requests import EraseRequest, ForgetRequest
+from live.store.board.write.merging import read_events
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
@@ -21,17 +22,13 @@ ERASE: Final = Script("erase", EraseRequest)
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The facts about a board that an erasure needs.
-
-    `secret` is the key of the digests of voters, `starts` are the starts of the slots, and `journaled` says whether the
-    board has a journal.
-    """
+    """The facts about a board that an erasure needs."""
 
     epoch: str
-    secret: bytes
-    starts: list[int]
+    secret: bytes  # the key of the digests of voters
+    starts: list[int]  # of the slots
     shape: Shape
-    journaled: bool
+    journaled: bool  # whether the board has a journal
 
 
 async def read_held(client: Store, keys: Keys) -> Held | None:
@@ -78,17 +75,16 @@ async def has_voted(client: Store, keys: Keys, held: Held, digests: Sequence[byt
 async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collection[bytes], entry: bytes) -> bool:
     """Delete digests from all votes and identities of a board, and append the entry to its journal, in one step.
 
-    If the board has another epoch by now, delete nothing and return False.
+    Return False if the board has another epoch by now.
     """
     reply = [b"slots"]
     while reply[0] == b"slots":
         buckets = await _buckets_of(client, keys)
-        starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
-        votes = _votes_of(keys, [int(start) for start in starts], held.shape)
+        starts = [start.decode() for start in await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)]
+        votes = _votes_of(keys, starts, held.shape)
         request = EraseRequest(
             epoch=held.epoch,
-            channel=keys.channel,
-            slots=[start.decode() for start in starts],
+            starts=starts,
             rankings=len(votes),
             digests=[text(digest) for digest in digests],
             entry=text(entry),
@@ -99,37 +95,42 @@ async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collecti
     return bool(reply[0] == b"ok")
 
 
-def _votes_of(keys: Keys, starts: Iterable[int], shape: Shape) -> list[str]:
-    return [keys.table(start).votes for start in starts] if shape.tables else [keys.table().votes]
+def _votes_of(keys: Keys, starts: Iterable[int | str], shape: Shape) -> list[str]:
+    return [table.votes for table in keys.rankings(starts, tables=shape.tables)]
 
 
 async def _buckets_of(client: Store, keys: Keys) -> list[str]:
     return [name async for name in client.names(keys.seen_pattern)]
 
 
-async def knows_member(client: Store, keys: Keys, board: Board, member: str) -> bool:
-    """Return whether a board holds a member: in a slot, in the log, registered, hidden, or with metadata or a tag."""
+async def knows_member(client: Store, keys: Keys, board: Board, member: str, *, given_up: bool = True) -> bool:
+    """Return whether a board holds a member: in a slot, in the log, registered, hidden, or with metadata or a tag.
+
+    Without `given_up`, events in the log do not count if a merge or a rename has moved them to another member.
+    """
     starts = [int(start) for start in await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)]
-    tables = [keys.table(start) for start in starts] if board.window.tables else [keys.table()]
-    hashes = [keys.entrants, keys.hidden, keys.taken, *map(keys.slot, starts)]
-    hashes += [name for table in tables for name in (table.metadata, table.reached)]
+    hashes = [keys.entrants, keys.hidden, *map(keys.slot, starts)]
+    if given_up:
+        hashes.append(keys.taken)
+    for table in keys.rankings(starts, tables=board.window.tables):
+        hashes += [table.metadata, table.reached]
     asking: list[tuple[str, tuple[Word, ...]]] = [(name, ("HEXISTS", name, member)) for name in hashes]
     if any(await client.calls(asking)):
         return True
-    if isinstance(board.window, Sliding):  # the log also has members whose amounts add up to zero
-        async for events in client.elements("ZSCAN", keys.log):
-            if any(event[8:].partition(b" ")[2] == member.encode() for event in events[::2]):
-                return True
-    return False
+    if not isinstance(board.window, Sliding):
+        return False
+    sums = (await read_events(client, keys, [member]))[member]  # also of a member whose amounts add up to zero
+    return bool(sums if given_up else any(sums.values()))
 
 
 async def forget_member(
-    client: Store, board: Board, keys: Keys, member: str, votes: Collection[bytes], entry: bytes
+    client: Store, board: Board, keys: Keys, member: str, votes: Collection[bytes], entry: bytes, last: str = ""
 ) -> bool:
     """Delete a member from a board, and append the entry to its journal, in one step.
 
     On a board with a `cap`, the journal can't say which records would be there without the member. So a new journal
-    begins with the present contents. If there is no such board, return False.
+    begins with the present contents. Return False if there is no such board, or if the last entry of its journal is not
+    `last`.
     """
     reply: list[Any] = [b"epoch", b""]
     while reply[0] != b"ok":
@@ -139,22 +140,21 @@ async def forget_member(
         if not epoch:
             return False
         names = [keys.meta, keys.slots, keys.journal(epoch), keys.log, keys.taken, keys.entrants, keys.hidden]
-        names.append(keys.baseline)
-        parts = []
-        for start in await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1):
-            table = keys.table(int(start) if board.window.tables else None)
-            parts.append(SlotRef(start.decode(), table.suffix, len(names) + 1))
-            names += [keys.slot(int(start)), *table.all]
+        starts = [start.decode() for start in await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)]
+        names += [keys.baseline, *keys.of_slots(starts, tables=board.window.tables)]
         request = ForgetRequest(
             epoch=epoch,
-            channel=keys.channel,
             member=member,
-            rules=rules_of(board),
-            slots=parts,
+            rules=board.rules,
+            starts=starts,
+            tables=board.window.tables,
             votes=[text(digest) for digest in votes],
+            last=last,
             entry=text(entry),
         )
         reply = await FORGET(client, names, request)
+        if reply[0] == b"last":
+            return False
     if board.cap is not None and await client.call(keys.meta, "HEXISTS", keys.meta, "journal"):
         await begin_journal(client, keys, epoch, again=True)
         notice = f"{epoch}:{reply[1].decode()}"  # this notice makes the drainer read the journal

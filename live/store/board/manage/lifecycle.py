@@ -6,11 +6,14 @@ from contextlib import nullcontext
 from typing import Final
 
 from live.domain.board import MOST_BUCKETS, MOST_REMEMBERED, Board
+from live.errors import SetupError
 from live.settings import LONGEST
 from live.store.board.journal_stream import announced, begin_journal
 from live.store.board.keys import Keys
 from live.store.board.reign import unchecked
 from live.store.board.requests import (
+    SCRIPTS,
+    Continued,
     CreateRequest,
     DeleteKeysRequest,
     ExpireBoardRequest,
@@ -18,7 +21,6 @@ from live.store.board.requests import (
     UpdateRequest,
 )
 from live.store.board.rotation import ELEMENTS_A_STEP
-from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
 
@@ -33,25 +35,29 @@ _KEYS_A_STEP: Final = 500
 
 
 async def create(
-    client: Store, keys: Keys, board: Board, epoch: str, *, journal: bool = False
-) -> tuple[str, bool] | None:
-    """Create a board, with or without a journal.
+    client: Store,
+    keys: Keys,
+    board: Board,
+    epoch: str,
+    *,
+    journal: bool = False,
+    secret: bytes = b"",
+    past: Continued | None = None,
+) -> str | None:
+    """Create a board. If the store already has another board with this id, return its epoch.
 
-    If the store already has another board with this id, return its epoch, and whether it was created at run time.
+    `secret` is the key of the digests of voters: by default random bytes.
     """
-    secret = text(secrets.token_bytes(16))
-    request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)
+    key = text(secret or secrets.token_bytes(16))
+    request = CreateRequest(epoch, board.shape.encode(), key, journal=journal, past=past)
     async with announced(client, keys, epoch) if journal else nullcontext():
         reply = await SCRIPTS.create(client, [keys.meta, keys.journal(epoch)], request)
-    return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
+    return None if reply[0] == b"ok" or reply[1].decode() == epoch else reply[1].decode()
 
 
 async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
-    """Apply a revision of a board's definition.
-
-    If the board has this revision or a newer one, or does not exist, nothing changes.
-    """
-    request = UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
+    """Apply a revision of a board's definition, unless the board has it or a newer one, or does not exist."""
+    request = UpdateRequest(epoch=epoch, revision=revision, frozen=frozen)
     if (await UPDATE(client, [keys.meta], request))[0] == b"reign":
         raise unchecked(keys.board)
 
@@ -59,9 +65,14 @@ async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen
 async def renew(client: Store, keys: Keys, epoch: str) -> bool:
     """Give a board a new epoch and keep its data. Return False if there is no such board.
 
-    If the board has a journal, the journal of the new epoch begins with everything that the board holds.
+    A journal of the new epoch begins with everything that the board holds.
     """
-    reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel))
+    reply = await RENEW(client, [keys.meta], RenewRequest(epoch))
+    if reply[0] == b"behind":
+        raise SetupError(
+            f"the store holds a part of what a failover lost of board {keys.board!r}: "
+            f"run `live recover --from journal --board {keys.board}`"
+        )
     if reply[0] != b"ok":
         return False
     if reply[2]:
@@ -70,10 +81,7 @@ async def renew(client: Store, keys: Keys, epoch: str) -> bool:
 
 
 async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
-    """Expire a board that nobody has used for `idle` seconds.
-
-    Return None if the board has expired, else the seconds until it can expire.
-    """
+    """Delete a board that nobody has used for `idle` seconds, and return None, or the seconds until it can expire."""
     reply = await EXPIRE_BOARD(client, [keys.meta, keys.gone], ExpireBoardRequest(epoch, round(idle * 1000)))
     match reply:
         case [b"left"]:
@@ -99,12 +107,11 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
         span, bucket, now, *found = left
         starts = list(dict.fromkeys(found))[:_SLOTS_A_STEP]
         if not starts:
-            for start in await client.call(keys.dropped, "SMEMBERS", keys.dropped):
-                if await _delete_step(client, keys, epoch, [], keys.of_dropped(int(start))) is None:
-                    return
-            buckets = [keys.seen(start) for start in _buckets(int(span), int(bucket or 0), int(now))] if span else []
-            for first in range(0, len(buckets), _KEYS_A_STEP):
-                if await _delete_step(client, keys, epoch, [], buckets[first : first + _KEYS_A_STEP]) is None:
+            loose = await client.call(keys.dropped, "SUNION", keys.dropped, keys.next)
+            more = [name.decode() for name in loose]
+            more += [keys.seen(start) for start in _buckets(int(span), int(bucket or 0), int(now))] if span else []
+            for first in range(0, len(more), _KEYS_A_STEP):
+                if await _delete_step(client, keys, epoch, [], more[first : first + _KEYS_A_STEP]) is None:
                     return
             if await _delete_step(client, keys, epoch, [], keys.fixed) is not None:
                 await _delete_step(client, keys, epoch, [], [keys.slots, keys.gone], waits=True)
@@ -121,7 +128,7 @@ async def _delete_step(
     *,
     waits: bool = False,
 ) -> list[str] | None:
-    """Delete some slots and more store keys. Return the script's reply, or None when there is another board."""
+    """Return the script's reply, or None when there is another board."""
     old = [key for start in starts for key in keys.of_slot(start)]
     request = DeleteKeysRequest(epoch, _SLOTS_A_STEP, ELEMENTS_A_STEP, list(starts))
     script = DELETE_KEYS if waits else DELETE_MORE

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from live.errors import ProblemError
-from live.store.board.requests import EnterRequest, HideRequest, SlotRef, WithdrawRequest
+from live.store.board.requests import EnterRequest, HideRequest, WithdrawRequest
 from live.store.board.state import BoardState
 from live.store.connection.scripts import text
 
@@ -17,15 +17,11 @@ class BoardModeration:
         self.state = state
 
     async def enter(self, member: str, metadata: bytes) -> bool:
-        """Register a member, or replace its metadata (JSON). Return whether the member is new.
-
-        Raises:
-            ProblemError: `too_many_members`.
-        """
+        """Register a member, or replace its metadata (JSON). Return whether the member is new."""
         state = self.state
         await state.open_to_write()
         most, keys = state.board.max_members, state.keys
-        request = EnterRequest(state.epoch or "", keys.channel, member, text(metadata), most)
+        request = EnterRequest(state.epoch or "", member, text(metadata), most)
         reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants, state.journal], request)
         if reply[0] == b"full":
             detail = f"board {state.board.id} registers {most} members: raise its `max_members`"
@@ -34,18 +30,16 @@ class BoardModeration:
         return bool(reply[2])
 
     async def withdraw(self, member: str) -> None:
-        """Withdraw a registered member that has no vote in the newest period.
-
-        Raises:
-            ProblemError: `record_not_found`, or `record_voted`.
-        """
+        """Withdraw a registered member that has no vote in the newest period."""
         state, keys = self.state, self.state.keys
         await state.open_to_write()
-        ranking, reached, _ = state.table(state.planned().current).order
-        request = WithdrawRequest(state.epoch or "", keys.channel, member, state.board.tags != "key")
-        reply = await state.run(
-            state.scripts.withdraw, [keys.meta, keys.entrants, ranking, reached, state.journal], request
-        )
+        reply: list[Any] = [b"ruled"]
+        while reply[0] == b"ruled":
+            ranking, reached, _ = state.table(state.planned().current).order
+            request = WithdrawRequest(state.epoch or "", member, state.board.tags != "key", ruled=state.ruled)
+            reply = await state.run(
+                state.scripts.withdraw, [keys.meta, keys.entrants, ranking, reached, state.journal], request
+            )
         if reply[0] == b"voted":
             raise ProblemError("record_voted", "hide the record instead")
         state.acknowledge(int(reply[1]))
@@ -57,20 +51,19 @@ class BoardModeration:
         state, own = self.state, self.state.keys
         await state.open_to_write()
         reply: list[Any] = [b""]
-        while reply[0] != b"ok":  # another reply means that the slots have changed meanwhile
-            keys, parts = [own.meta, own.slots, own.hidden, state.journal, own.table().reached], []
-            for start in await state.call("ZRANGE", own.slots, 0, -1):
-                table = state.table(int(start))
-                parts.append(SlotRef(start.decode(), table.suffix, len(keys) + 1))
-                keys += [own.slot(int(start)), *table.order, table.metadata]
+        while reply[0] != b"ok":  # another reply means that the slots or the rules have changed meanwhile
+            starts = [start.decode() for start in await state.call("ZRANGE", own.slots, 0, -1)]
+            tables = state.board.window.tables
             request = HideRequest(
                 epoch=state.epoch or "",
-                channel=own.channel,
+                ruled=state.ruled,
                 member=member,
                 hide=hidden,
-                rules=state.rules,
-                slots=parts,
+                rules=state.board.rules,
+                starts=starts,
+                tables=tables,
             )
+            keys = [own.meta, own.slots, own.hidden, state.journal, *own.of_slots(starts, tables=tables)]
             reply = await state.run(state.scripts.hide, keys, request)
         state.acknowledge(int(reply[1]))
 

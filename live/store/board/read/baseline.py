@@ -5,9 +5,13 @@ week. Each process finds the same baseline among them, so every viewer sees the 
 """
 
 import asyncio
+import hashlib
 import math
+import struct
 import time
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -16,18 +20,22 @@ import msgspec
 import structlog
 
 from live.domain.board import Board
-from live.domain.ranking import ranks_of
+from live.domain.ranking import Ranks, ranks_of
 from live.domain.window import calendar_of
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
-from live.store.board.read.marks import MOST, RECORDS, DeepRanks, decode_marks
 from live.store.board.read.reader import BoardReader
-from live.store.board.read.requests import BaselineRequest, view_of
 from live.store.board.read.single_flight import VersionCache
+from live.store.board.requests import BaselineRequest, view_of
 from live.store.board.rotation import Timetable
 from live.store.board.state import MOST_REPLANS, BoardState
 
 log = structlog.get_logger()
 
+RECORDS: Final = 1000  # records of a mark with their members and scores, and members whose digests one call adds
+MOST: Final = 10_000  # members of a mark
+_SHORT: Final = 4  # bytes of a digest
+_TIE: Final = 1  # the bit of a digest that says whether the score equals the score before it
+_RANK_BITS: Final = 32
 _RETRY: Final = 5.0
 _AT_ONCE: Final = 8  # marks in one packet, which blocks the store for some milliseconds
 _MINUTE: Final = 60.0
@@ -40,30 +48,59 @@ _TOP_SERVES: Final = 1.0  # seconds for which the members that are now first are
 _decode: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 
-class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """The ranks and scores of members at one instant.
+class Mark(msgspec.Struct, frozen=True):
+    """What the store knows of a mark. Times are in milliseconds."""
 
-    Attributes:
-        epoch: the epoch of the board.
-        slot: the start of the period that was ranked; None if the board has no ranking for each period.
-        time: the time of the ranking, in milliseconds since 1970.
-        ranks: the rank of each of the first members. None means that a member had no record.
-        scores: the score of each of the first members.
-        deep: the ranks of more members.
-        rank_count: how many members were ranked.
-        is_complete: whether `ranks` and `deep` have every member that was ranked.
-        per_minute: the sum of the amounts that the board has counted per minute since then, on average; None if it is
-            not known.
+    id: str
+    ranked: int
+    known: int
+    gained: str
+
+
+_decode_marks: Final = msgspec.msgpack.Decoder(list[Mark]).decode
+
+
+class DeepRanks:
+    """The ranks of members after the first records. It takes eight bytes for each member.
+
+    A member that is not in the mark seems to be in it with a probability of one to 200,000.
     """
 
+    def __init__(self, scores: Sequence[int], deep: bytes, ranks: Ranks) -> None:
+        """Take the scores of the first records, and the digests of the members after them."""
+        digests = struct.unpack(f">{len(deep) // _SHORT}I", deep)
+        all_scores = list(scores)
+        for digest in digests:  # only whether neighbours are equal matters
+            all_scores.append(all_scores[-1] + (0 if digest & _TIE else 1))
+        found = ranks_of(all_scores, 1, 0, ranks)[len(scores) :]
+        self._ranks: array[int] = array(
+            "Q", sorted((digest | _TIE) << _RANK_BITS | rank for digest, rank in zip(digests, found, strict=True))
+        )
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def get(self, member: str) -> int | None:
+        """Return the rank of a member, or None."""
+        digest = int.from_bytes(hashlib.sha1(member.encode(), usedforsecurity=False).digest()[:_SHORT]) | _TIE
+        place = bisect_left(self._ranks, digest << _RANK_BITS)
+        if place == len(self._ranks) or self._ranks[place] >> _RANK_BITS != digest:
+            return None
+        return self._ranks[place] & ((1 << _RANK_BITS) - 1)
+
+
+class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """The ranks and scores of members at one instant."""
+
     epoch: str
-    slot: int | None
-    time: int
-    ranks: Mapping[str, int | None]
-    scores: Mapping[str, int]
-    deep: DeepRanks
-    rank_count: int
-    is_complete: bool
+    slot: int | None  # the start of the period that was ranked; None if the board has no ranking for each period
+    time: int  # the time of the ranking, in milliseconds since 1970
+    ranks: Mapping[str, int | None]  # the rank of each of the first members; None means that a member had no record
+    scores: Mapping[str, int]  # the score of each of the first members
+    deep: DeepRanks  # the ranks of more members
+    rank_count: int  # how many members were ranked
+    is_complete: bool  # whether `ranks` and `deep` have every member that was ranked
+    # The sum of the amounts that the board has counted per minute since then, on average; None if it is not known.
     per_minute: int | None = None
 
     def rank_of(self, member: str, otherwise: int | None) -> int | None:
@@ -81,7 +118,7 @@ class BoardBaseline:
         self.per_minute: int | None = None  # the rate of the newest baseline
         self.due = -math.inf  # when the next look is due, in seconds of the monotonic clock
         self.checked_at = -math.inf  # when this process last checked, by the same clock
-        self._span = (0, 0)  # start and end of the day or week, in milliseconds
+        self._span = (0, 0)  # start and end of the day or week at whose start movement begins, in milliseconds
 
     @property
     def is_empty(self) -> bool:
@@ -89,11 +126,7 @@ class BoardBaseline:
         return self.version is None
 
     async def keep(self) -> float:
-        """Take a mark if one is due. Return the seconds until the next look is due.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable, or its memory is full.
-        """
+        """Take a mark if one is due. Return the seconds until the next look is due."""
         await self.state.open_to_write()
         for _ in range(MOST_REPLANS):
             reply = await self._look(None)
@@ -110,22 +143,20 @@ class BoardBaseline:
                 self.due = self.checked_at + int(wait) / 1000
                 return int(wait) / 1000
             if reply[0] == b"moved":
-                self._span = _span_at(self.state.board, int(reply[1]))
-            else:
-                self.state.update_clock(*reply[1:])
+                board = self.state.board
+                period = calendar_of(board.window, board.baseline).at(int(reply[1]) // 1000)
+                self._span = (period.start * 1000, period.end * 1000)
         raise self.state.moved_too_often()
 
     async def _look(self, mark: str | None) -> list[Any]:
-        """Run the script. With a mark of this process, add digests to it."""
         state = self.state
         clock = state.planned()
         table = state.table(clock.current)
         begun, ends = (None, None) if state.board.baseline == "hour" else self._span
         request = BaselineRequest(
             epoch=state.epoch or "",
-            clock=clock,
-            suffix=table.suffix,
-            view=view_of(state.board),
+            ruled=state.ruled,
+            view=view_of(state.board, table.suffix, clock),
             limit=RECORDS,
             most=MOST,
             begun=begun,
@@ -143,7 +174,7 @@ class BoardBaseline:
             epoch, suffix, marks, since, at, gained = await state.call("HMGET", state.keys.baseline, *_FIELDS)
             if epoch is None or epoch.decode() != state.epoch:
                 return None
-            mark = decode_marks(marks)[0]
+            mark = _decode_marks(marks)[0]
             records, deep = await state.call("HMGET", state.keys.baseline, f"rows:{mark.id}", f"deep:{mark.id}")
             if records is not None:  # otherwise, a newer mark has replaced this one meanwhile
                 break
@@ -170,12 +201,6 @@ class BoardBaseline:
 def _per_minute(board: Board, span: int, gain: float) -> int | None:
     """Return the average of a minute, from a time in milliseconds and what the board counted in it."""
     return round(gain * 60_000 / span) if board.operator == "incr" and span >= _LEAST_SPAN else None
-
-
-def _span_at(board: Board, now: int) -> tuple[int, int]:
-    """Return when the day or week began at whose start movement begins, and when it ends. Times are in milliseconds."""
-    period = calendar_of(board.window, board.baseline).at(now // 1000)
-    return period.start * 1000, period.end * 1000
 
 
 class Baselines:
@@ -250,7 +275,6 @@ class BaselineKeeper:
                 await self._timetable.wait()
 
     async def _keep(self, board: BoardBaseline) -> None:
-        """Take a mark of a board if one is due, and note when the next look is due."""
         try:
             wait = await board.keep()
             if board.is_empty:

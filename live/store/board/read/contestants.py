@@ -1,9 +1,9 @@
-"""Lists the contestants of a board: all of them, or those that have no votes.
+"""Lists the contestants of a board, all of them or those that have no votes, and reads the votes of an actor.
 
 The store has no order of contestants. So a list is read in pieces, each at one instant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -13,7 +13,9 @@ from live.domain.event import MAX_KEY_BYTES
 from live.domain.ranking import Record
 from live.domain.views import Entrant
 from live.store.board.read.reader import BoardReader, ReadPlan
-from live.store.board.read.requests import ContestantsRequest
+from live.store.board.requests import ContestantsRequest
+from live.store.board.state import BoardState
+from live.store.board.write.slot_assignment import voter_digests
 
 _PIECE: Final = 1500  # contestants in one call, which takes the store up to a millisecond
 _MOST_PIECES: Final = 20  # pieces that one list of contestants reads
@@ -75,9 +77,7 @@ async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: boo
     """
 
     def request(plan: ReadPlan) -> ContestantsRequest:
-        return ContestantsRequest(
-            clock=plan.clock, suffix=plan.suffix, view=plan.view, cursor=cursor, count=count, voted=voted
-        )
+        return ContestantsRequest(view=plan.view, ruled=plan.ruled, cursor=cursor, count=count, voted=voted)
 
     def keys(plan: ReadPlan) -> list[str]:
         ranking, reached, _, meta, _ = plan.keys
@@ -88,3 +88,23 @@ async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: boo
     parts = zip(found[::3], found[1::3], found[2::3], strict=True)
     entrants = [Entrant(member.decode(), int(score or 0), msgspec.Raw(metadata)) for member, metadata, score in parts]
     return EntrantsPiece(epoch.decode(), entrants, following.decode())
+
+
+class GivenVotes(NamedTuple):
+    """The number of votes that an actor has given in a period, and how many of them each member has."""
+
+    total: int
+    by_member: dict[str, int]
+
+
+async def read_given(state: BoardState, actor: str, members: Collection[str], slot: int | None) -> GivenVotes:
+    """Read the votes of an actor for some members, because the store has only digests.
+
+    `slot` is the start of the period, if the board has periods.
+    """
+    digests = [voter_digests(state.secret, actor, member) for member in members]
+    voter = digests[0][0] if digests else voter_digests(state.secret, actor, "")[0]
+    table = state.table(slot)
+    total, *counts = await state.client.read(table.votes, "HMGET", table.votes, voter, *(pair for _, pair in digests))
+    given = {member: int(count) for member, count in zip(members, counts, strict=True) if count}
+    return GivenVotes(int(total or 0), given)

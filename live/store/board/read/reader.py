@@ -1,7 +1,7 @@
 """Read a board: consecutive records, or the records of some members, each read at one instant."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count as count_from
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -12,8 +12,7 @@ from live.domain.board import Board
 from live.domain.ranking import Page, Record, position, ranks_of
 from live.domain.window import Periods
 from live.errors import EpochLostError, StoreUnavailableError
-from live.store.board.read.requests import LookupRequest, ReadRequest, View, view_of
-from live.store.board.requests import PlannedClock
+from live.store.board.requests import LookupRequest, ReadRequest, View, view_of
 from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
@@ -34,56 +33,46 @@ _KeysOf = Callable[["ReadPlan"], list[str]]
 
 
 class Selection(NamedTuple):
-    """Consecutive records of a ranking; `mode`, `number`, `name` and `limit` mean the same as in `ReadRequest`.
-
-    `period` is the start of a period, on a board with a ranking for each period; None for the current one.
-    """
+    """Consecutive records of a ranking; `mode`, `number`, `name` and `limit` mean the same as in `ReadRequest`."""
 
     mode: Mode
     number: int
     name: str | bytes
     limit: int
-    period: int | None = None
+    period: int | None = None  # the start of a period, if each has a ranking; None for the current one
 
 
-class PageReading(NamedTuple):
-    """A page, and the definition of the board by which it was read."""
+class PageResult(NamedTuple):
+    """A page of a board, from any source."""
 
-    board: Board
+    board: Board  # the definition by which it was read
     page: Page
+    viewers: int | None = None  # the number of viewers that the board had in all processes, if they were counted
+    as_of: int | None = None  # the time of a page of the past, in milliseconds since 1970
+    revision: int | None = None  # of a final period from the archive
+
+    @property
+    def is_past(self) -> bool:
+        """Whether this is a page of the past. Such a page does not change."""
+        return self.as_of is not None or self.revision is not None
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
-    """A plan of a read.
-
-    Attributes:
-        board: the board, with the settings at the time of the request.
-        slot: the start of the period that is read; it has no meaning if the board has no periods.
-        known: the highest offset that was known before the request.
-        keys: the store keys that the script needs.
-        clock: the board's clock; None when the records do not depend on it.
-        suffix: the end of the names of the fields that hold the total of the ranking.
-        view: how the ranking is read.
-    """
+    """A plan of a read."""
 
     board: Board
-    slot: int | None
-    known: int
-    keys: list[str]
-    clock: PlannedClock | None
-    suffix: str
+    slot: int | None  # the start of the period that is read; it has no meaning if the board has no periods
+    known: int  # the highest offset that was known before the request
+    keys: list[str]  # the store keys that the script needs
     view: View
+    ruled: str | None
 
     def read(self, selection: Selection, known: Page | None = None) -> ReadRequest:
-        """Return a request for consecutive records.
-
-        If the board is still at the position of `known`, the reply has no records.
-        """
+        """Return a request for consecutive records; it reads none if the board is still at the position of `known`."""
         mode, number, name, limit, _ = selection
         return ReadRequest(
-            clock=self.clock,
-            suffix=self.suffix,
             view=self.view,
+            ruled=self.ruled,
             mode=mode,
             number=number,
             name=name if isinstance(name, str) else text(name),
@@ -92,16 +81,15 @@ class ReadPlan(msgspec.Struct, frozen=True):
             offset=None if known is None else known.offset,
         )
 
-    def fits(self, held: PageReading) -> bool:
+    def fits(self, held: PageResult) -> bool:
         """Return whether an earlier reading has the definition and the period of this plan."""
         return held.board is self.board and held.page.slot == (self.slot if self.board.window.tables else None)
 
     def look_up(self, wanted: Sequence[Wanted]) -> LookupRequest:
         """Return a request for the records of members."""
         return LookupRequest(
-            clock=self.clock,
-            suffix=self.suffix,
             view=self.view,
+            ruled=self.ruled,
             members=[member for member, _ in wanted],
             neighbours=[neighbours for _, neighbours in wanted],
         )
@@ -133,20 +121,13 @@ class BoardReader:
         self.state = state
 
     async def read(self, limit: int, *, start: int = 0, period: int | None = None) -> Page:
-        """Read `limit` records from `start`.
-
-        `period` is the start of a period, on a board with a ranking for each period; None for the current one.
-        """
+        """Read `limit` records from `start`. `period` is as in `Selection`."""
         return (await self.select(Selection("rank", start, "", limit, period))).page
 
     async def find(self, member: str, around: int) -> Page | None:
         """Read a member's record with `around` neighbours on each side; None when the member is not on the board."""
         page = (await self.select(Selection("around", around, member, 0))).page
         return page if page.records else None
-
-    async def current(self) -> int | None:
-        """Return the start of the newest period; None without periods, or before the first event of an event clock."""
-        return (await self.read(1)).slot
 
     async def entrant(self, member: str) -> bytes | None:
         """Return the metadata (JSON) of a contestant; None if the member is not registered, or is hidden."""
@@ -159,7 +140,7 @@ class BoardReader:
     async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
         """Return the records of members in the order of `wanted`, each with as many neighbours as `wanted` says.
 
-        A few calls read the records, each call at one instant. So the pages may have different positions.
+        Each of a few calls reads at one instant, so the pages may have different positions.
         """
         chunks: list[list[Wanted]] = [[]]
         work = 0
@@ -181,10 +162,7 @@ class BoardReader:
         return page_of([*encoded.head, *encoded.place, None], encoded.board, encoded.period)
 
     async def find_all(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
-        """Return the records of members, in that order, all at one instant, each with `around` neighbours on each side.
-
-        None stands for a member that is not on the board.
-        """
+        """Return the page of each member, or None, all at one instant, with `around` neighbours on each side."""
         return [page if page.records else None for page in await self.find_pages(members, around, period=period)]
 
     async def find_pages(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page]:
@@ -202,15 +180,12 @@ class BoardReader:
             slot=slot,
             known=state.known,
             keys=[*table.order, state.keys.meta, state.keys.entrants if board.votes else table.metadata],
-            clock=clock if board.window.tables and period is None else None,
-            suffix=table.suffix,
-            view=view_of(board),
+            view=view_of(board, table.suffix, clock if board.window.tables and period is None else None),
+            ruled=state.ruled,
         )
 
     def is_answered(self, reply: list[Any], known: int) -> bool:
-        """Return whether a reply has records.
-
-        If it returns False, ask again: the board's clock has moved, or the board must be checked after a failover.
+        """Return whether a reply has records. Else ask again: the clock or the rules have changed, or after a failover.
 
         `known` is the highest offset that was known before the request.
         """
@@ -218,13 +193,13 @@ class BoardReader:
         if reply[0] == b"replan":
             state.update_clock(*reply[1:])
             return False
-        if reply[0] == b"reign":
-            return False  # the next attempt checks the board again
+        if reply[0] in {b"reign", b"ruled"}:
+            return False  # the next attempt checks the board, or opens it again
         state.check_epoch(reply[0])
         state.check_offset(reply[1], known)
         return True
 
-    async def select(self, selection: Selection, held: PageReading | None = None) -> PageReading:
+    async def select(self, selection: Selection, held: PageResult | None = None) -> PageResult:
         """Read a selection. If the board is still at the position of `held`, an earlier result, return `held`."""
 
         def request(plan: ReadPlan) -> ReadRequest:
@@ -233,10 +208,9 @@ class BoardReader:
         reply, plan = await self.run(self.state.scripts.read, request, selection.period)
         if held is not None and len(reply) == _UNCHANGED:
             return held
-        return PageReading(plan.board, page_of(reply, plan.board, plan.slot))
+        return PageResult(plan.board, page_of(reply, plan.board, plan.slot))
 
     async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[EncodedPage]:
-        """Return the records of members, read in one call."""
         reply, plan = await self.run(self.state.scripts.places, lambda plan: plan.look_up(wanted), period)
         *head, places = reply
         return [EncodedPage(head, place, plan.board, plan.slot) for place in places]
@@ -244,10 +218,7 @@ class BoardReader:
     async def run(
         self, script: Script[_R], request: Callable[[ReadPlan], _R], period: int | None, keys: _KeysOf | None = None
     ) -> tuple[list[Any], ReadPlan]:
-        """Run a script that reads, with a request made from a plan. Return the reply and the plan.
-
-        `keys` chooses other store keys than the plan does.
-        """
+        """Run a script that reads, with a request made from a plan. `keys` chooses other store keys than the plan."""
         state = self.state
         await state.open()
         for _ in range(MOST_REPLANS):
@@ -261,21 +232,17 @@ class BoardReader:
 async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int] | Exception]:
     """Read the position (epoch and offset) of each board in one round trip. A board that fails has an error instead."""
     metas = [board.state.keys.meta for board in boards]
-    replies = await client.outcomes([(meta, ("HMGET", meta, "epoch", "offset", "reign")) for meta in metas])
-    # Clients see the epoch as the scripts show it, with the beginning of the reign.
-    return [
-        reply
-        if isinstance(reply, Exception)
-        else (((reply[0] or b"") + (reply[2] or b"")[:_DIGITS]).decode(), int(reply[1] or 0))
-        for reply in replies
-    ]
+    replies = await client.outcomes([(meta, ("HMGET", meta, "epoch", "offset", "reign", "edition")) for meta in metas])
+    return [reply if isinstance(reply, Exception) else (_shown(*reply), int(reply[1] or 0)) for reply in replies]
+
+
+def _shown(epoch: bytes | None, _offset: bytes | None, reign: bytes | None, edition: bytes | None) -> str:
+    """Return an epoch as clients see it: as the scripts show it (see `lib/reign`)."""
+    return ((epoch or b"") + (reign or b"")[:_DIGITS] + (b"e" + edition if edition else b"")).decode()
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
-    """Read the tops of several boards, each of its own size, with one round trip.
-
-    A board that fails has an error instead.
-    """
+    """Read the tops of several boards, each of its own size, with one round trip. A board that fails has an error."""
     plans = [board.plan() for board, _ in wanted]
     commands = [
         (
@@ -319,28 +286,46 @@ def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
         records = tuple(map(Record, members, scores, count_from(first + 1)))
     else:
         ranks = ranks_of(scores, int(rank or 0), first, board.ranks)
-        described = zip(members, scores, ranks, metadata or [None] * len(members), strict=True)
-        records = tuple(
-            Record(
-                member,
-                score,
-                rank,
-                UNSET if board.score is None else board.score.unpack(score),
-                UNSET if text is None else msgspec.Raw(text),
-                position(rank, place),
-            )
-            for place, (member, score, rank, text) in enumerate(described, first + 1)
-        )
-    window, slot = board.window, period if board.window.tables else None
+        records = tuple(records_of(board, members, scores, ranks, metadata or [None] * len(members), first))
+    slot = period if board.window.tables else None
     return Page(
         epoch=epoch.decode(),
         offset=int(offset),
         rank_count=int(count),
-        total_score=total_of(total) if board.score is None else None,
+        total_score=total_of(total) if board.packing is None else None,
         start=first,
         records=records,
         names=tuple(names),
         entrants=None if board.votes is None else registered,
         slot=slot,
-        period=window.calendar.at(slot).name if slot is not None and isinstance(window, Periods) else None,
+        period=period_name(board, slot),
     )
+
+
+def records_of(
+    board: Board,
+    members: Sequence[str],
+    scores: Sequence[int],
+    ranks: Sequence[int],
+    metadata: Sequence[bytes | None],
+    start: int,
+) -> Iterator[Record]:
+    """Yield the records of consecutive members. `start` is the number of records before the first member."""
+    packing, is_bare = board.packing, board.bare and board.ranks == "ordinal"
+    columns = zip(members, scores, ranks, metadata, strict=True)
+    for place, (member, score, rank, described) in enumerate(columns, start + 1):
+        yield Record(
+            member,
+            score,
+            rank,
+            UNSET if packing is None else packing.unpack(score),
+            UNSET if described is None else msgspec.Raw(described),
+            UNSET if is_bare else position(rank, place),
+        )
+
+
+def period_name(board: Board, start: int | None) -> str | None:
+    """Return the name of the period that begins at `start`. Return None if the board has no periods."""
+    if start is None or not isinstance(board.window, Periods):
+        return None
+    return board.window.calendar.at(start).name

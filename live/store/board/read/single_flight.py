@@ -4,15 +4,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
 from msgspec import UNSET
 
-from live.domain.board import Board
 from live.domain.ranking import Page
-from live.store.board.read.reader import BoardReader, PageReading, Selection
+from live.store.board.read.reader import BoardReader, PageResult, Selection
 from live.store.registry.presence import Presence
 
 _MOST_MEMORY: Final = 20_000_000  # bytes of all cached readings, with the replies that were made of them
@@ -70,7 +69,6 @@ class SingleFlight:
         return await future
 
     async def _run(self, key: Hashable, call: Call) -> None:
-        """Call until no caller waits."""
         loop = asyncio.get_running_loop()
         try:
             while key in self._waiting:
@@ -107,41 +105,19 @@ class VersionCache(Generic[_T]):
         return await asyncio.shield(task)  # a canceled request does not cancel the read for the others
 
 
-class PageResult(NamedTuple):
-    """A page of a board, from any source, and the definition by which it was read.
-
-    `viewers` is the number of viewers that the board had in all processes, if they were counted. A page of the past has
-    `as_of`, its time in milliseconds since 1970, or `revision`, if it is a final period from the archive.
-    """
-
-    board: Board
-    page: Page
-    viewers: int | None = None
-    as_of: int | None = None
-    revision: int | None = None
-
-    @property
-    def is_past(self) -> bool:
-        """Whether this is a page of the past. Such a page does not change."""
-        return self.as_of is not None or self.revision is not None
-
-
 class SharedPages:
     """The reads of all boards of a process. It holds the last reading of each selection, within a limit of memory."""
 
     def __init__(self, presence: Presence) -> None:
         self._presence = presence
         self._calls = SingleFlight()
-        self._held: OrderedDict[tuple[BoardReader, Selection], PageReading] = OrderedDict()
+        self._held: OrderedDict[tuple[BoardReader, Selection], PageResult] = OrderedDict()
         self._size = 0
         # The numbers of viewers of boards, and until when each is valid.
         self._counts: dict[str, tuple[int, float]] = {}
 
     async def read(self, reader: BoardReader, selection: Selection, *, counted: bool = False) -> PageResult:
-        """Read a selection, and count the viewers of the board if asked to.
-
-        The page is the same object while the board does not change.
-        """
+        """Read a selection, and count the viewers of the board if asked to. An unchanged page is the same object."""
         key, call = self._call(reader, selection, counted=counted)
         found: PageResult = await self._calls.call(key, call)
         return found
@@ -166,9 +142,9 @@ class SharedPages:
 
     async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> PageResult:
         if not counted:
-            return PageResult(*await self._select(reader, selection))
+            return await self._select(reader, selection)
         reading, viewers = await asyncio.gather(self._select(reader, selection), self.viewers(reader.state.board.id))
-        return PageResult(*reading, viewers)
+        return reading._replace(viewers=viewers)
 
     async def viewers(self, board: str) -> int:
         """Return the number of viewers of a board in all processes, counted at most `_COUNT_SERVES` seconds ago."""
@@ -181,7 +157,7 @@ class SharedPages:
         self._counts[board] = viewers, asyncio.get_running_loop().time() + _COUNT_SERVES
         return viewers
 
-    async def _select(self, reader: BoardReader, selection: Selection) -> PageReading:
+    async def _select(self, reader: BoardReader, selection: Selection) -> PageResult:
         key = (reader, selection)
         held = self._held.get(key)
         await reader.state.use()
@@ -202,14 +178,14 @@ class SharedPages:
         while self._size > _MOST_MEMORY and self._held:
             self._drop(self._held.popitem(last=False)[1])
 
-    def _drop(self, reading: PageReading | None) -> None:
+    def _drop(self, reading: PageResult | None) -> None:
         if reading is not None:
             reading.page.made.on_growth = None
             self._size -= reading.page.made.size
 
 
 def _size_of(selection: Selection, page: Page) -> int:
-    """Estimate how many bytes a page and its selection take. Both contain names of any length."""
+    """Estimate the bytes of a page and its selection: both contain names of any length."""
     texts = _NAMES * (len(selection.name) + sum(map(len, page.names)))
     metadata = sum(len(bytes(record.metadata)) for record in page.records if record.metadata is not UNSET)
     return _READING + _RECORD * len(page.records) + texts + metadata

@@ -8,9 +8,9 @@ import msgspec
 
 from live.domain.window import Rolling, Slot, fold_size, folded_slots
 from live.store.board.read.reader import BoardReader
-from live.store.board.read.requests import SlotsRequest
 from live.store.board.read.single_flight import VersionCache
-from live.store.board.state import MOST_REPLANS, BoardState
+from live.store.board.requests import SlotsRequest
+from live.store.board.state import AGAIN, MOST_REPLANS, BoardState
 
 TOP_RECORDS: Final = 100
 TOP_POINTS: Final = 49  # the last point is the open slot
@@ -22,20 +22,14 @@ class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The amounts of members in the slots of a window, added up to points.
 
     A point is read at one instant, or in a few pieces if it has many slots.
-
-    Attributes:
-        epoch: the epoch of the board.
-        offset: the offset of the board when the last piece was read.
-        slots: the time of each point, the oldest first; the last one is the slot that is still open.
-        members: the members, in the order of the request.
-        values: for each member, the sum of its values in the slots of each point. It is None if no event of the member
-            is in these slots. A hidden member has None instead of values.
     """
 
     epoch: str
-    offset: int
-    slots: Sequence[Slot]
-    members: Sequence[str]
+    offset: int  # the offset of the board when the last piece was read
+    slots: Sequence[Slot]  # the time of each point, the oldest first; the last one is the slot that is still open
+    members: Sequence[str]  # the members, in the order of the request
+    # For each member, the sum of its values in the slots of each point. It is None if no event of the member is in
+    # these slots. A hidden member has None instead of values.
     values: Sequence[Sequence[int | None] | None]
 
 
@@ -61,7 +55,7 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
     """Read what members hold in the slots of the window, folded into at most `most` points."""
     await state.open()
     for _ in range(MOST_REPLANS):
-        clock = state.planned()
+        clock, ruled = state.planned(), state.ruled
         groups = () if clock.current is None else folded_slots(state.board.window, clock.current, most)
         values: list[list[int | None]] = [[None] * len(groups) for _ in members]
         for piece in _pieces(groups, max(1, _MOST_VALUES // len(members))):
@@ -71,10 +65,11 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
                 state.keys.hidden,
                 *(state.keys.slot(slot.start) for _, part in piece for slot in part),
             ]
-            request = SlotsRequest(clock=clock, members=list(members), sizes=[len(part) for _, part in piece])
+            request = SlotsRequest(
+                clock=clock, members=list(members), sizes=[len(part) for _, part in piece], ruled=ruled
+            )
             reply = await state.run(state.scripts.slots, keys, request)
-            if reply[0] == b"replan":
-                state.update_clock(*reply[1:])
+            if reply[0] in AGAIN:
                 break
             epoch, offset, hidden, columns = reply
             state.check_epoch(epoch)
@@ -91,10 +86,7 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
 
 
 def _pieces(groups: Sequence[Sequence[Slot]], most: int) -> list[list[tuple[int, Sequence[Slot]]]]:
-    """Divide groups of slots into pieces of at most `most` slots.
-
-    A piece has groups or parts of groups, each with the number of its group.
-    """
+    """Divide groups of slots into pieces of at most `most` slots: whole groups or parts, each with its number."""
     pieces: list[list[tuple[int, Sequence[Slot]]]] = [[]]
     room = most
     for number, group in enumerate(groups):

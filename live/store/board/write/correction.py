@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta
 
 from live.domain.board import Board
 from live.domain.event import make_entry
+from live.domain.meaning import says
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
+from live.store.board.batch import NO_METADATA, SlotEvents
 from live.store.board.state import BoardState
-from live.store.board.write.slot_assignment import Plan, SlotPlan, assign_slot
+from live.store.board.write.slot_assignment import Plan, assign_slot
 from live.store.board.write.writer import BoardWriter
 
 CORRECTOR: Final = ":correction"
@@ -24,16 +25,13 @@ CODES: Final = {b"frozen": "frozen", b"crowded": "board_full", b"unregistered": 
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the score of a member: `add` to it, or set it to `score`. Exactly one of them is given.
-
-    `time` (milliseconds since 1970) chooses the slot or the period. None means the current one.
-    """
+    """A change of the score of a member: `add` to it, or set it to `score`. Exactly one of them is given."""
 
     member: str
     reason: str
     add: int | None = None
     score: int | None = None
-    time: int | None = None
+    time: int | None = None  # chooses the slot or the period (milliseconds since 1970); None means the current one
 
 
 class ChangedError(StoreUnavailableError):
@@ -43,23 +41,17 @@ class ChangedError(StoreUnavailableError):
 class Corrected(msgspec.Struct, frozen=True):
     """The score of a member before and after a correction. `before` is null if the member had no score."""
 
-    before: Annotated[int | None, Meta(description="The score before the correction. Null if the member had no score.")]
-    score: Annotated[int, Meta(description="The score after the correction.")]
+    before: Annotated[int | None, says("The score before the correction. Null if the member had no score.")]
+    score: Annotated[int, says("The score after the correction.")]
 
 
 async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> list[Corrected | str]:
     """Correct the scores of distinct members exactly once, even if other processes change them meanwhile.
 
-    Return the result of each correction, or the code of its refusal.
-
-    Raises:
-        ChangedError: other processes change the members all the time. Correct fewer members per call: then it is less
-            likely that one of them changes between reading and correcting.
-        StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
+    Return the result of each correction, or the code of its refusal. After a `ChangedError`, correct fewer members.
     """
     state = writer.state
     await state.open_to_write()
-    future = writer.max_future
     refused: dict[str, str] = {}
     attempts = _ATTEMPTS if len(corrections) == 1 else _ATTEMPTS_OF_SEVERAL
     for _ in range(attempts):
@@ -67,11 +59,9 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
         if not left:
             break
         held = await read_held(state, [correction.member for correction in left])
-        attempt = _Attempt(state, left, held, future)
-        match await writer.put(attempt.fill, future):
-            case [b"ok" | b"nothing", *offset]:
-                if offset and not await writer.is_in_sql(int(offset[0])):
-                    raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
+        attempt = _Attempt(state, left, held, writer.max_future)
+        match await writer.put(attempt.fill):
+            case [b"ok" | b"nothing", *_]:
                 outcomes = refused | attempt.outcomes
                 return [outcomes[correction.member] for correction in corrections]
             case [b"changed"]:
@@ -104,50 +94,54 @@ def changes_of_union(
 async def read_held(state: BoardState, members: Sequence[str]) -> dict[str, dict[int, bytes]]:
     """Read what members have in each slot; empty for nothing. Later, `add.lua` checks that nothing has changed."""
     starts = [int(start) for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
-    keys = [state.keys.slot(start) for start in starts]
-    rows = await state.client.calls([(key, ("HMGET", key, *members)) for key in keys])
+    return await read_fields(state, members, {start: state.keys.slot(start) for start in starts})
+
+
+async def read_fields(
+    state: BoardState, members: Sequence[str], keys: Mapping[int, str]
+) -> dict[str, dict[int, bytes]]:
+    """Read the field of each member under some store keys, one for each slot; empty for none."""
+    rows = await state.client.calls([(key, ("HMGET", key, *members)) for key in keys.values()])
     return {
-        member: {start: row[place] or b"" for start, row in zip(starts, rows, strict=True)}
+        member: {start: row[place] or b"" for start, row in zip(keys, rows, strict=True)}
         for place, member in enumerate(members)
     }
 
 
-class _Attempt:
-    """One attempt to apply corrections, made from the amounts that the members had when they were read.
+class _Attempt(msgspec.Struct):
+    """One attempt to apply corrections, made from the amounts that the members had when they were read."""
 
-    Attributes:
-        outcomes: for each member its score before, as far as slots in the window hold it, and afterwards; or the code
-            of a refusal.
-    """
-
-    def __init__(
-        self, state: BoardState, corrections: Sequence[Correction], held: Mapping[str, Mapping[int, bytes]], future: int
-    ) -> None:
-        self.outcomes: dict[str, Corrected | str] = {}
-        self._state = state
-        self._corrections = corrections
-        self._held = held
-        self._future = future
-        self._is_clock_known = False  # whether the store has refused a plan, and so told its time
+    state: BoardState
+    corrections: Sequence[Correction]
+    held: Mapping[str, Mapping[int, bytes]]
+    future: int
+    is_clock_known: bool = False  # whether the store has refused a plan, and so told its time
+    # For each member its score before, as far as slots in the window hold it, and afterwards; or the code of a refusal.
+    outcomes: dict[str, Corrected | str] = {}
 
     def fill(self, board: Board, plan: Plan) -> None:
         """Plan the corrections by the board's clock."""
         open_to_all = msgspec.structs.replace(board, votes=None)  # so that a contest that has ended can be corrected
-        newest = self._state.clock.now + self._future if self._is_clock_known else None
+        newest = self.state.clock.now + self.future if self.is_clock_known else None
         self.outcomes = {
-            correction.member: self._plan(open_to_all, plan, correction, newest) for correction in self._corrections
+            correction.member: self._plan(open_to_all, plan, correction, newest) for correction in self.corrections
         }
-        self._is_clock_known = True
+        latest, has_times = plan.batch.latest or 0, board.clock == "event" or plan.batch.latest is not None
+        for group in plan.slots.values():
+            times = [] if group.events is None else group.events.times
+            times = [None if at is None else latest - at for at in times]
+            group.events = SlotEvents(times=times) if has_times else None
+        self.is_clock_known = True
 
     def _plan(self, board: Board, plan: Plan, correction: Correction, newest: int | None) -> Corrected | str:
         member, time, window = correction.member, correction.time, board.window
-        held = self._held[member]
+        held = self.held[member]
         start: int | str | None = plan.current
         if time is not None:
             start = assign_slot(plan, board, make_entry(member, 0, time), newest)
         if start is None or isinstance(start, str):
             return start or "time_required"
-        oldest = start if window.tables else window.oldest(start if plan.reached is None else plan.reached)
+        oldest = start if window.tables else window.oldest(start if plan.batch.reached is None else plan.batch.reached)
         counted = [
             int(value) for at, value in held.items() if value and (at == start if window.tables else at >= oldest)
         ]
@@ -159,24 +153,23 @@ class _Attempt:
         is_new = board.zeros and correction.add == 0 and not held.get(start)
         if not is_new and score == (before or 0 if zero_is_none else before):
             return Corrected(before, score)
-        if board.score is not None and not board.score.holds(score):
+        if board.packing is not None and not board.packing.holds(score):
             return "score_out_of_range"
         amount = score - (before or 0) if is_sum else score
         if board.sums is not None:
             change = (correction.add, 0) if correction.add is not None else (score, -(before or 0))
             if not board.sums.can_add(*change):
                 return "score_out_of_range"
-        plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, {**(plan.held or {}), member: held}
-        group = plan.slots.setdefault(start, SlotPlan({}, {}, {}, [], [], {}))
-        group.amounts[member] = amount
+        batch, plan.held = plan.batch, {**(plan.held or {}), member: held}
+        batch.producers, batch.reason = [CORRECTOR], correction.reason
+        group, number = plan.slot(board, start), len(plan.held)
+        group.add(batch.rules, member, amount, time, number if is_sum else -number, NO_METADATA)
+        group.metadata = []  # the metadata of the member stays
         at = time
-        if time is None:
-            group.orders[member] = -len(plan.held)
-        else:
-            group.timed[member] = time, -len(plan.held)
         if board.clock == "event":
             at = plan.now if time is None else time
-            group.moments.append((at, len(plan.held), member, amount))
+        group.events = group.events or SlotEvents()
+        group.events.times.append(at)
         if isinstance(window, Sliding):
-            plan.events.append((at, amount, member))
+            plan.log(at, amount, member)
         return Corrected(before, score)

@@ -1,23 +1,32 @@
 """Moves the amounts of one member to another as one batch. Viewers see an ordinary change."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
-from live.domain.board import Board
+from live.domain.board import Board, Rules
 from live.domain.window import EVER, Sliding
 from live.errors import REFUSALS, SetupError, StoreUnavailableError
+from live.store.board.batch import NO_METADATA, LogEvents, SlotDelta
+from live.store.board.keys import Keys
 from live.store.board.read.reader import PLACE
 from live.store.board.state import BoardState
-from live.store.board.write.correction import CODES, read_held
-from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
+from live.store.board.write.correction import CODES, read_fields, read_held
+from live.store.board.write.slot_assignment import Plan, begin_plan
 from live.store.board.write.writer import BoardWriter
+from live.store.connection.client import Store
+from live.store.connection.scripts import text
 
 MERGER: Final = ":merge"
 """The producer of merges in the journal. No API key can have this id."""
 
+_OLD: Final = 2  # in the groups of a merge, the number of the member that is given up
 _ATTEMPTS: Final = 100  # each failed attempt means that a member received something between reading and writing
+
+
+NO_TAGS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 class Value(NamedTuple):
@@ -28,63 +37,96 @@ class Value(NamedTuple):
 
 
 class Move(msgspec.Struct):
-    """The changes of a merge on a board, computed from the last read amounts of its members.
-
-    Attributes:
-        old: the member that gives everything up.
-        new: the member that gets it.
-        reason: the reason that the journal keeps.
-        held: what each member held in each slot.
-        amounts: on boards that add up amounts, what moves in each slot. In a sliding window, what moves of each time
-            (milliseconds).
-        values: on boards with the best or the last amount, what the new member has in each slot afterwards.
-        is_whole: whether the move is of everything that the old member has. Then it fails if the members have changed.
-        slots: in how many slots the last plan changes something.
-    """
+    """The changes of a merge on a board, computed from the last read amounts of its members."""
 
     old: str
     new: str
-    reason: str
-    held: Mapping[str, Mapping[int, bytes]]
+    reason: str  # for the journal
+    held: Mapping[str, Mapping[int, bytes]]  # what each member held in each slot
+    # On boards that add up amounts, what moves in each slot. In a sliding window, what moves of each time
+    # (milliseconds).
     amounts: Mapping[int, int] = {}
+    # On boards with the best or the last amount, what the new member has in each slot afterwards.
     values: Mapping[int, Value] = {}
+    # Whether the move is of everything that the old member has. Then it fails if the members have changed.
     is_whole: bool = True
-    slots: int = 0
+    # If the old member is renamed, its tag in each ranking, by the suffix of the ranking; empty for none. The new
+    # member takes it over, unless it has one.
+    tags: Mapping[str, bytes] = NO_TAGS
+    slots: int = 0  # in how many slots the last plan changes something
 
     def fill(self, board: Board, plan: Plan) -> None:
         """Plan the amounts of the move that still count by the board's clock."""
-        plan.producers, plan.reason, plan.held = [MERGER], self.reason, self.held if self.is_whole else None
+        batch, both, rules = plan.batch, (self.new, self.old), board.rules
+        batch.producers, batch.reason, oldest = [MERGER], self.reason, 0
+        plan.held = self.held if self.is_whole else None
         if isinstance(board.window, Sliding):
             length = board.window.length * 1000
-            events = [event for event in sorted(self.amounts.items()) if event[0] > plan.now - length]
+            oldest = plan.now - length
+            events = [event for event in sorted(self.amounts.items()) if event[0] > oldest]
             if events:
                 plan.hold_till(events[0][0] + length)
-                for time, amount in events:
-                    plan.events += [(time, -amount, self.old), (time, amount, self.new)]
-                plan.slots = {EVER.start: self._added(board, sum(amount for _, amount in events))}
+                batch.events = logged(both, events)
+                amount = sum(amount for _, amount in events)
+                plan.slots[EVER.start] = sum_moved(rules, EVER.start, "", both, amount, in_log=True)
         elif plan.current is not None:
             oldest = board.window.oldest(plan.current)
-            added = {start: self._added(board, amount) for start, amount in self.amounts.items() if start >= oldest}
-            put = {start: self._put(board, start, value) for start, value in self.values.items() if start >= oldest}
-            plan.slots = added | put
+            for start in sorted(self.amounts.keys() | self.values.keys()):
+                if start < oldest:
+                    continue
+                suffix = f":{start}" if board.window.tables else ""
+                if board.operator == "incr":
+                    plan.slots[start] = sum_moved(rules, start, suffix, both, self.amounts[start])
+                else:
+                    held = [int(self.held[one][start]) if self.held[one][start] else None for one in both]
+                    plan.slots[start] = value_moved(rules, start, suffix, both, held, self.values[start])
+        suffixes = {group.suffix for group in plan.slots.values()}
+        batch.since = oldest if self.is_whole else None
+        batch.tags = {suffix: text(tag) for suffix, tag in self.tags.items() if suffix in suffixes}
         self.slots = len(plan.slots)
 
-    def _added(self, board: Board, amount: int) -> SlotPlan:
-        orders = {self.new: -1 if amount or board.zeros else 0, self.old: -2 if amount else 0}
-        planned = SlotPlan({self.new: amount, self.old: -amount}, orders if board.ties != "key" else {})
-        # Events stay in the log of a sliding window until they have left the window.
-        if board.zeros and not isinstance(board.window, Sliding):
-            planned.drops.append(self.old)
-        return planned
 
-    def _put(self, board: Board, start: int, value: Value) -> SlotPlan:
-        held = self.held[self.new][start]
-        planned = SlotPlan({self.new: value.value, self.old: int(self.held[self.old][start])})
-        planned.orders = {self.new: 0 if held and int(held) == value.value else -1, self.old: 0}
-        if board.described:
-            planned.metadata = {self.new: value.metadata, self.old: b""}
-        planned.drops.append(self.old)
-        return planned
+def sum_moved(
+    rules: Rules, start: int, suffix: str, both: tuple[str, str], amount: int, *, in_log: bool = False
+) -> SlotDelta:
+    """Return the change that moves an amount in a slot to the first of two members."""
+    new, old = both
+    group = SlotDelta.of(start, suffix, {new: amount, old: -amount})
+    if rules.ties:
+        group.orders = [-1 if amount or rules.zeros else 0, -2 if amount else 0]
+    # Events stay in the log of a sliding window until they have left the window.
+    if rules.zeros and not in_log:
+        group.drops = [_OLD]
+    return group
+
+
+def value_moved(
+    rules: Rules, start: int, suffix: str, both: tuple[str, str], held: Sequence[int | None], value: Value
+) -> SlotDelta:
+    """Return the change after which the first of two members has a value in a slot, and the second one has none."""
+    group = SlotDelta.of(start, suffix, {both[0]: value.value, both[1]: held[1] or 0})
+    if rules.ties:
+        group.orders = [0 if held[0] == value.value else -1, 0]
+    group.metadata = [text(value.metadata), NO_METADATA]
+    group.drops = [_OLD]
+    return group
+
+
+def chosen(operation: str, new: Value | None, old: Value) -> Value:
+    """Return which of two values the first of two members keeps."""
+    if new is None or (operation == "max" and old.value > new.value) or (operation == "min" and old.value < new.value):
+        return old
+    return new
+
+
+def logged(both: tuple[str, str], amounts: Sequence[tuple[int, int]]) -> LogEvents:
+    """Return the events that move amounts in a sliding window, each with its time, to the first of two members."""
+    log = LogEvents()
+    for time, amount in amounts:
+        log.times += [time, time]
+        log.amounts += [-amount, amount]
+        log.members += [both[1], both[0]]
+    return log
 
 
 def merged(
@@ -95,19 +137,15 @@ def merged(
     *,
     events: Mapping[int, int],
     metadata: Mapping[str, Mapping[int, bytes]],
+    tags: Mapping[str, bytes] = NO_TAGS,
 ) -> Move:
     """Return the move that gives everything of the first of two members to the second one.
 
-    Args:
-        board: the board.
-        members: both members.
-        reason: see `Move`.
-        held: what each member holds in each slot.
-        events: in a sliding window, the sum of the first member's events at each time.
-        metadata: the metadata of each member in each slot.
+    `events` are, in a sliding window, the sums of the first member's events at each time. `held` and `metadata` have
+    what each member holds in each slot.
     """
     old, new = members
-    move = Move(old, new, reason, held)
+    move = Move(old, new, reason, held, tags=tags)
     if isinstance(board.window, Sliding):
         move.amounts = {time: amount for time, amount in events.items() if amount or board.zeros}
         return move
@@ -115,33 +153,22 @@ def merged(
     if board.operator == "incr":
         move.amounts = {start: int(held[old][start]) for start in starts}
         return move
-    values: dict[int, Value] = {}
-    for start in starts:
-        first, second = (Value(int(held[one][start] or 0), metadata[one][start]) for one in members)
-        is_better = first.value > second.value if board.sort_order == "desc" else first.value < second.value
-        takes = not held[new][start] or (board.operator == "best" and is_better)
-        values[start] = first if takes else second
-    move.values = values
+    move.values = {
+        start: chosen(
+            board.operation,
+            Value(int(held[new][start]), metadata[new][start]) if held[new][start] else None,
+            Value(int(held[old][start]), metadata[old][start]),
+        )
+        for start in starts
+    }
     return move
 
 
-async def read_metadata(
-    state: BoardState, members: Sequence[str], starts: Sequence[int]
-) -> dict[str, dict[int, bytes]]:
-    """Read the metadata (JSON) of members in each slot; empty for none."""
-    keys = [state.table(start).metadata for start in starts]
-    rows = await state.client.calls([(key, ("HMGET", key, *members)) for key in keys])
-    return {
-        member: {start: row[place] or b"" for start, row in zip(starts, rows, strict=True)}
-        for place, member in enumerate(members)
-    }
-
-
-async def read_events(state: BoardState, members: Collection[str]) -> dict[str, dict[int, int]]:
+async def read_events(client: Store, keys: Keys, members: Collection[str]) -> dict[str, dict[int, int]]:
     """Return the sum of each member's events in a sliding window, for each time (in milliseconds)."""
     found: dict[bytes, tuple[str, int, int]] = {}
     sums: dict[str, dict[int, int]] = {member: {} for member in members}
-    async for events in state.client.elements("ZSCAN", state.keys.log):
+    async for events in client.elements("ZSCAN", keys.log):
         for event, time in zip(events[::2], events[1::2], strict=True):
             amount, _, owner = event[PLACE:].partition(b" ")
             if (member := owner.decode()) in sums:
@@ -151,23 +178,32 @@ async def read_events(state: BoardState, members: Collection[str]) -> dict[str, 
     return sums
 
 
-async def read_move(state: BoardState, members: tuple[str, str], reason: str) -> Move:
-    """Return the move that merges two members as they are now. See `merged`."""
+async def read_tags(state: BoardState, members: tuple[str, str], starts: Iterable[int]) -> dict[str, bytes]:
+    """Return the tag that the second of two members takes over from the first one in each ranking; empty for none."""
+    tables = {table.suffix: table.reached for table in map(state.table, starts)}
+    tags = await state.client.calls([(key, ("HMGET", key, *members)) for key in tables.values()])
+    return {suffix: b"" if own else tag or b"" for suffix, (tag, own) in zip(tables, tags, strict=True)}
+
+
+async def read_move(state: BoardState, members: tuple[str, str], reason: str, *, renames: bool = False) -> Move:
+    """Return the move that merges two members as they are now. See `merged`.
+
+    If it `renames` a member, the new member takes over the place among ties, unless it has one.
+    """
     old = members[0]
-    events = (await read_events(state, [old]))[old] if isinstance(state.board.window, Sliding) else {}
+    events = (
+        (await read_events(state.client, state.keys, [old]))[old] if isinstance(state.board.window, Sliding) else {}
+    )
     held = await read_held(state, members)
-    metadata = await read_metadata(state, members, list(held[members[0]]))
-    return merged(state.board, members, reason, held, events=events, metadata=metadata)
+    metadata = await read_fields(state, members, {start: state.table(start).metadata for start in held[old]})
+    tags = await read_tags(state, members, held[old]) if renames else NO_TAGS
+    return merged(state.board, members, reason, held, events=events, metadata=metadata, tags=tags)
 
 
 async def put_move(writer: BoardWriter, make: Callable[[], Awaitable[Move]], *, dry: bool = False) -> Move:
     """Apply a move exactly once, even if other processes change the members meanwhile.
 
     `make` computes the move from the present amounts.
-
-    Raises:
-        SetupError: the board refuses the move.
-        StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
     """
     state = writer.state
     for _ in range(_ATTEMPTS):
@@ -176,11 +212,7 @@ async def put_move(writer: BoardWriter, make: Callable[[], Awaitable[Move]], *, 
             move.fill(state.board, begin_plan(state.board, state.clock))
             return move
         match await writer.put(move.fill):
-            case [b"ok", offset, *_]:
-                if not await writer.is_in_sql(int(offset)):
-                    raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
-                return move
-            case [b"nothing"]:
+            case [b"ok" | b"nothing", *_]:
                 return move
             case [b"changed"]:
                 continue

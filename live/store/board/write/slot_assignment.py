@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
 from operator import gt, lt
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from live.domain.board import Board, Votes
-from live.domain.event import MAX_SCORE, Entry, keys_of_likes
+from live.domain.board import Board
+from live.domain.choices import Votes
+from live.domain.event import MAX_SCORE, Entry, keys_of_likes, make_entry
 from live.domain.window import Sliding, closes_at
+from live.store.board.batch import NO_METADATA, Batch, BatchVotes, LogEvents, SlotDelta, SlotEvents
 from live.store.board.state import Clock, planned_clock
+from live.store.connection.scripts import text
 
 _VOTER: Final = b"voter"
 _PAIR: Final = b"pair"
@@ -25,89 +28,27 @@ Senders = Sequence[tuple[str, int]]
 """The pieces of a batch in order: the id of the producer of each, and how many entries it has."""
 
 
-class SlotPlan(msgspec.Struct):
-    """The changes of a plan in one slot.
-
-    Attributes:
-        amounts: the amount of each member.
-        orders: for each member, the number of the event without a time with which it reached its amount; see
-            `SlotDelta`.
-        timed: for each member, the time (ms) and the number of the event with a time with which it reached its amount.
-        metadata: the metadata (JSON) of each member; empty to delete it.
-        votes: the digests of each vote, and the change to their counts.
-        voted: for each vote its member, and the number of its producer in the batch.
-        voters: for each vote the index of its entry.
-        parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
-        drops: the members that leave the slot.
-        moments: on a board with an event clock, each event: its time (ms), its number, its member and its amount.
-        replaced: the number of each vote that is taken back only together with the vote after it.
-    """
-
-    amounts: dict[str, int] = {}
-    orders: dict[str, int] = {}
-    metadata: dict[str, bytes] = {}
-    votes: list[tuple[bytes, bytes, int]] = []
-    voted: list[tuple[str, int]] = []
-    parts: dict[int, dict[str, int]] = {}
-    drops: list[str] = []
-    moments: list[tuple[int, int, str, int]] = []
-    replaced: list[int] = []
-    timed: dict[str, tuple[int, int]] = {}
-    voters: list[int] = []
-
-    def marks(self) -> tuple[list[int], list[int | Literal[False]], list[int]]:
-        """Return `orders`, `times` and `arrivals` as in `SlotDelta`."""
-        orders, timed = self.orders, self.timed
-        if not timed:
-            return [orders.get(member, 0) for member in self.amounts], [], []
-        both = [(place, member) for place, member in enumerate(self.amounts, 1) if member in timed] if orders else []
-        arrivals = [word for place, member in both if member in orders for word in (place, orders[member])]
-        marks = [timed.get(member) or (False, orders.get(member, 0)) for member in self.amounts]
-        return [number for _, number in marks], [time for time, _ in marks], arrivals
-
-
 class Plan(msgspec.Struct):
-    """A planned batch.
+    """A planned batch."""
 
-    Attributes:
-        current: the newest slot before the batch; None if there is none yet.
-        reached: the newest slot after the batch.
-        now: the board's time, in ms.
-        till: the plan is valid before this time of the board, in ms; None means no limit.
-        latest: the newest event time in the batch, in ms.
-        slots: what the batch does to each slot.
-        refused: the index of each refused entry, with a code of `REFUSALS` or `duplicate`.
-        identities: the identities of the counted entries, each with its index, in order.
-        refused_identities: the identities of refused entries. If the store knows one of them, its event was counted
-            before.
-        events: the events for the log of a sliding window.
-        producers: the producers of the batch; empty if they are not known.
-        senders: the number of the producer of each entry; empty unless there are several producers.
-        event_senders: the number of the producer of each of `events`; empty unless there are several producers.
-        held: what each member of a correction or a merge holds in each slot; None for other plans.
-        reason: why an administrator corrects or merges scores.
-    """
-
-    current: int | None
-    reached: int | None
-    now: int
-    till: int | None = None
-    latest: int | None = None
-    slots: dict[int, SlotPlan] = {}
-    refused: dict[int, str] = {}
-    identities: dict[bytes, int] = {}
+    batch: Batch  # what the batch does to the board
+    current: int | None  # the newest slot before the batch; None if there is none yet
+    now: int  # the board's time, in ms
+    till: int | None = None  # the plan is valid before this time of the board, in ms; None means no limit
+    slots: dict[int, SlotDelta] = {}  # what the batch does to each slot: its `groups`, by the starts of the slots
+    refused: dict[int, str] = {}  # the index of each refused entry, with a code of `REFUSALS` or `duplicate`
+    identities: dict[bytes, int] = {}  # the identities of the counted entries, each with its index, in order
+    # The identities of refused entries. If the store knows one of them, its event was counted before.
     refused_identities: dict[bytes, None] = {}
-    events: list[tuple[int | None, int, str]] = []
-    producers: list[str] = []
-    senders: list[int] = []
-    event_senders: list[int] = []
+    senders: list[int] = []  # the number of the producer of each entry; empty unless there are several producers
+    cast: dict[int, list[int]] = {}  # for each slot, the index of the entry of each of its votes
+    # What each member of a correction or a merge holds in each slot; None for other plans.
     held: Mapping[str, Mapping[int, bytes]] | None = None
-    reason: str = ""
 
     @property
     def voters(self) -> list[int]:
         """The index of the entry of each vote, in the order in which the script numbers votes: slot by slot."""
-        return [index for group in self.slots.values() for index in group.voters]
+        return [index for start in self.slots for index in self.cast.get(start, ())]
 
     @property
     def looked_up(self) -> list[bytes]:
@@ -117,6 +58,38 @@ class Plan(msgspec.Struct):
     def hold_till(self, time: int) -> None:
         """Make the plan valid only before this time of the board, in ms."""
         self.till = time if self.till is None else min(self.till, time)
+
+    def slot(self, board: Board, start: int) -> SlotDelta:
+        """Return what the batch does to a slot."""
+        group = self.slots.get(start)
+        return self.put(board, start, {}) if group is None else group
+
+    def put(self, board: Board, start: int, amounts: Mapping[str, int]) -> SlotDelta:
+        """Add these amounts to a slot, and nothing else. Return what the batch does to the slot."""
+        suffix = f":{start}" if board.window.tables else ""
+        group = self.slots[start] = SlotDelta.of(start, suffix, amounts)
+        return group
+
+    def log(self, time: int | None, amount: int, member: str) -> None:
+        """Add an event to the log of a sliding window. Without a time (ms), it happens when the batch arrives."""
+        events = self.batch.events
+        if events is None:
+            events = self.batch.events = LogEvents()
+        events.times.append(False if time is None else time)
+        events.amounts.append(amount)
+        events.members.append(member)
+
+    def vote(self, group: SlotDelta, digests: tuple[bytes, bytes], change: int, place: int, index: int) -> BatchVotes:
+        """Add a vote for the member at `place`, which the entry at `index` gives. Return all votes in the slot."""
+        votes = group.votes
+        if votes is None:
+            votes = group.votes = BatchVotes()
+        votes.actors.append(text(digests[0]))
+        votes.pairs.append(text(digests[1]))
+        votes.changes.append(change)
+        votes.members.append(place)
+        self.cast.setdefault(group.start, []).append(index)
+        return votes
 
 
 def make_plan(
@@ -130,120 +103,135 @@ def make_plan(
 ) -> Plan:
     """Plan the entries at `indexes`, in that order. If entries have the same identity, only the first counts.
 
-    Args:
-        board: the board.
-        entries: the batch.
-        indexes: the indexes of the entries to plan.
-        clock: the board's clock.
-        newest_time: the latest time (ms) that an event may have; None leaves the check to the script.
-        secret: the board's secret, the key of the digests of voters.
-        senders: who sent the batch; empty if that is not known.
+    `newest_time` is the latest time (ms) that an event may have; None leaves the check to the script. `secret` is the
+    key of the digests of voters. `senders` have sent the batch; empty if they are not known.
     """
     plan = begin_plan(board, clock)
-    plan.producers = list(dict.fromkeys([name for name, _ in senders]))
+    producers = plan.batch.producers = list(dict.fromkeys([name for name, _ in senders]))
     # The journal tells what each producer sent, so that an operator can void the events of one producer. Few batches
     # have several producers.
-    if len(plan.producers) > 1:
-        numbers = {name: number for number, name in enumerate(plan.producers)}
+    if len(producers) > 1:
+        numbers = {name: number for number, name in enumerate(producers)}
         plan.senders = list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
     is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
     if is_whole and (keys := keys_of_likes(entries)) is not None:
         _plan_likes(plan, board, keys)
         return plan
-    for index in indexes:
-        _plan_entry(plan, board, entries, index, newest_time, secret)
+    _plan_entries(plan, board, entries, indexes, newest_time, secret)
     return plan
 
 
 def begin_plan(board: Board, clock: Clock) -> Plan:
     """Return an empty plan by the board's clock."""
-    planned = planned_clock(board, clock)
-    now = clock.now if board.clock == "server" or clock.latest is None else clock.latest
-    return Plan(planned.current, planned.current, now, planned.till)
+    planned, by_event = planned_clock(board, clock), board.clock == "event"
+    now = clock.latest if by_event and clock.latest is not None else clock.now
+    return Plan(
+        Batch(rules=board.rules, by_event=by_event, reached=planned.current), planned.current, now, planned.till
+    )
 
 
 def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
-    """Plan likes that consist of a member only, and add up all likes of a member at once."""
+    """Add up all likes of a member at once: they consist of a member only."""
     assert plan.current is not None, "a server clock always has a newest slot"  # noqa: S101
-    group = plan.slots[plan.current] = SlotPlan(dict(Counter(keys)))
+    group = plan.put(board, plan.current, Counter(keys))
     if board.ties != "key":
-        group.orders = {key: -number for number, key in enumerate(keys, 1)}
+        group.orders = list({key: -number for number, key in enumerate(keys, 1)}.values())
+    is_single, is_logged = len(keys) == len(group.members), isinstance(board.window, Sliding)
     if plan.senders:
-        for sender, key in zip(plan.senders, keys, strict=True):
-            _share(group, sender, key, 1)
-    if isinstance(board.window, Sliding):
+        group.events = SlotEvents(producers=plan.senders)
+        if not (is_single or is_logged):
+            group.events.members = [group.places[key] for key in keys]
+    elif not is_single:
+        group.events = SlotEvents(ones=True)
+    if is_logged:
         if plan.senders:
-            plan.events, plan.event_senders = [(None, 1, key) for key in keys], plan.senders
+            plan.batch.events = LogEvents([False] * len(keys), [1] * len(keys), keys)
         else:
-            plan.events = [(None, amount, key) for key, amount in group.amounts.items()]
+            plan.batch.events = LogEvents([False] * len(group.members), group.amounts, group.members)
 
 
-def _plan_entry(
-    plan: Plan, board: Board, entries: Sequence[Entry], index: int, newest_time: int | None, secret: bytes
+def _plan_entries(
+    plan: Plan, board: Board, entries: Sequence[Entry], indexes: Sequence[int], newest_time: int | None, secret: bytes
 ) -> None:
-    key, amount, time, identity, extra = entries[index]
-    if identity in plan.identities:
-        plan.refused[index] = "duplicate"
-        return
-    slot = assign_slot(plan, board, entries[index], newest_time)
-    if isinstance(slot, str):
-        plan.refused[index] = slot
+    batch, senders = plan.batch, plan.senders
+    rules, logs = batch.rules, isinstance(board.window, Sliding)
+    starts: list[int] = []
+    for index in indexes:
+        entry = entries[index]
+        key, amount, time, identity, extra = entry
+        if identity in plan.identities:
+            plan.refused[index] = "duplicate"
+            continue
+        slot = assign_slot(plan, board, entry, newest_time)
+        if isinstance(slot, str):
+            plan.refused[index] = slot
+            if identity is not None:
+                plan.refused_identities[identity] = None
+            continue
         if identity is not None:
-            plan.refused_identities[identity] = None
-        return
-    if identity is not None:
-        plan.identities[identity] = index
-    group = plan.slots.get(slot)
-    if group is None:
-        group = plan.slots[slot] = SlotPlan({}, {}, {}, [], [], {})
-    number = index + 1
-    if board.votes is not None:
-        number *= 2  # a vote that replaces another one takes that one back with the number before
-        if extra is not None and extra.replaces is not None:
-            _take_back(plan, board, group, entries[index], index, secret)
-    if board.clock == "event" and time is not None:
-        group.moments.append((time, number, key, amount))
-    sender = plan.senders[index] if plan.senders else 0
-    if sender and board.operator == "incr":
-        _share(group, sender, key, amount)
-    if _count(group, board, key, amount, time, number):
-        group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
-    if board.votes is not None and extra is not None and extra.actor is not None:
-        group.votes.append((*voter_digests(secret, extra.actor, key), amount))
-        group.voted.append((key, sender))
-        group.voters.append(index)
-    if isinstance(board.window, Sliding) and (amount or board.zeros):
-        plan.events.append((time, amount, key))
-        if plan.senders:
-            plan.event_senders.append(sender)
+            plan.identities[identity] = index
+        starts.append(slot)
+        group = plan.slots.get(slot)
+        if group is None:
+            group = plan.put(board, slot, {})
+        if board.votes is not None:
+            _plan_vote(plan, group, entry, index, secret)
+            continue
+        metadata = NO_METADATA if extra is None or extra.metadata is None else text(extra.metadata)
+        group.add(rules, key, amount, time, index + 1, metadata)
+        if logs and (amount or rules.zeros):
+            plan.log(time, amount, key)
+    # The batch tells everything of a single event.
+    if starts and (len(entries) > 1 or senders):
+        _tell(plan, entries, indexes, starts)
 
 
-def _take_back(plan: Plan, board: Board, group: SlotPlan, entry: Entry, index: int, secret: bytes) -> None:
-    """Plan to take back the vote that an entry replaces. The new vote follows it, and the script judges both as one."""
-    _, amount, time, _, extra = entry
-    assert extra is not None, "it replaces a vote"  # noqa: S101
-    key, actor, sender = extra.replaces or "", extra.actor or "", plan.senders[index] if plan.senders else 0
-    number = 2 * index + 1
-    if board.clock == "event" and time is not None:
-        group.moments.append((time, number, key, -amount))
-    _share(group, sender, key, -amount)
-    _count(group, board, key, -amount, time, number)
-    group.votes.append((*voter_digests(secret, actor, key), -amount))
-    group.voted.append((key, sender))
-    group.replaced.append(len(group.votes))
-    group.voters.append(index)
+def _tell(plan: Plan, entries: Sequence[Entry], indexes: Sequence[int], starts: Sequence[int]) -> None:
+    """Record in each group what its sums do not say about its events. `starts` has the slot of each counted entry."""
+    batch, known, slots, senders = plan.batch, plan.identities, plan.slots, plan.senders
+    in_order = len(slots) == 1 and (not known or len(known) == len(starts))
+    numbers: dict[bytes | None, int] = (
+        {} if in_order else {identity: number for number, identity in enumerate(known, 1)}
+    )
+    counted = [index for index in indexes if index not in plan.refused] if plan.refused else indexes
+    for start, group in slots.items():
+        own = counted if len(slots) == 1 else [index for index, at in zip(counted, starts, strict=True) if at == start]
+        events, places = entries, list[int]()
+        if group.votes is not None:
+            events, places, own = _rows_of_votes(entries, own)
+        elif len(own) < len(entries):
+            events, places = [entries[index] for index in own], [index + 1 for index in own]
+        group.tell(batch, events, places, numbers, [senders[index] for index in own] if senders else [])
 
 
-def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
-    """Record what a producer added, unless it is the first producer of the batch."""
-    if sender:
-        part = group.parts.setdefault(sender, {})
-        part[key] = part.get(key, 0) + amount
+def _rows_of_votes(entries: Sequence[Entry], indexes: Sequence[int]) -> tuple[list[Entry], list[int], list[int]]:
+    """Return each vote of some entries as an entry of its own, with its number and with the index of its entry."""
+    events, numbers, own = [], [], []
+    for index in indexes:
+        _, _, time, identity, _ = entry = entries[index]
+        changes = changes_of(entry)
+        for number, (member, change) in enumerate(changes, 2 * index + 3 - len(changes)):
+            events.append(make_entry(member, change, time, identity))
+            numbers.append(number)
+            own.append(index)
+    return events, numbers, own
+
+
+def _plan_vote(plan: Plan, group: SlotDelta, entry: Entry, index: int, secret: bytes) -> None:
+    """Plan a vote. A vote that replaces another one takes that one back with the number before, or neither counts."""
+    time, extra, changes = entry[2], entry[4], changes_of(entry)
+    for number, (member, change) in enumerate(changes, 2 * index + 3 - len(changes)):
+        place = group.add(plan.batch.rules, member, change, time, number, NO_METADATA)
+        digests = voter_digests(secret, "" if extra is None else extra.actor or "", member)
+        votes = plan.vote(group, digests, change, place, index)
+    if len(changes) > 1:
+        votes.replaced.append(len(votes.changes) - 1)
 
 
 def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
     """Return the slot in which an entry counts, or the code of its refusal. Refused entries do not move the clock."""
     key, amount, time, _, extra = entry
+    batch = plan.batch
     if extra is not None and (extra.refused is not None or (extra.replaces is not None and board.votes is None)):
         return extra.refused or "replaces_invalid"
     if time is None:
@@ -253,9 +241,9 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
     else:
         slot = board.window.slot_at(time // 1000)
         start = slot.start
-        closes = None if plan.reached is None else closes_at(board.window, slot, time, plan.reached)
+        closes = None if batch.reached is None else closes_at(board.window, slot, time, batch.reached)
         if closes is not None:
-            if board.votes is not None and slot.start >= board.window.oldest(plan.reached or 0):
+            if board.votes is not None and slot.start >= board.window.oldest(batch.reached or 0):
                 closes = max(closes, board.votes.final_in(slot.start * 1000, slot.end * 1000))
             if plan.now >= closes:
                 return "late"
@@ -265,86 +253,42 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
         fault = "early"
     if fault is None and board.operator == "incr":
         group = plan.slots.get(start)
-        if group is not None and key in group.amounts and not _can_add(board, group.amounts[key], amount):
+        place = None if group is None else group.places.get(key)
+        if group is not None and place is not None and not _can_add(board, group.amounts[place], amount):
             fault = "score_out_of_range"
     if fault is not None:
         return fault
     if time is not None:
-        if plan.latest is None or time > plan.latest:
-            plan.latest = time
+        if batch.latest is None or time > batch.latest:
+            batch.latest = time
         if board.clock == "event":  # the event moves the clock
-            plan.now = max(plan.now, time) if plan.reached is not None else time
-            if plan.reached is None or start > plan.reached:
-                plan.reached = start
+            plan.now = max(plan.now, time) if batch.reached is not None else time
+            if batch.reached is None or start > batch.reached:
+                batch.reached = start
     return start
 
 
 def _can_add(board: Board, first: int, second: int) -> bool:
-    """Tell whether the script can read the sum of two amounts exactly, and so check the value of the slot."""
+    """Tell whether the script can read the sum exactly, and so check the value of the slot."""
     return abs(first + second) <= MAX_SCORE if board.sums is None else board.sums.can_add(first, second)
 
 
-def _count(group: SlotPlan, board: Board, key: str, amount: int, time: int | None, number: int) -> bool:
-    """Combine an amount with earlier amounts of the same member, and record which event decides its order.
-
-    Return whether the metadata of the event replaces the metadata of earlier events.
-    """
-    amounts, operator = group.amounts, board.operator
-    before = amounts.get(key)
-    if operator == "incr":
-        amounts[key] = (before or 0) + amount
-        if board.ties != "key" and (amount or board.zeros):
-            if time is None:
-                group.orders[key] = -number
-            else:
-                _mark(group, board, key, time, -number)
-        return False
-    if before == amount:
-        if operator == "best":
-            _mark(group, board, key, time, number)
-        return operator == "set"
-    if before is not None and operator == "best" and (amount < before) == (board.sort_order == "desc"):
-        return False
-    amounts[key] = amount
-    group.orders.pop(key, None)
-    group.timed.pop(key, None)
-    _mark(group, board, key, time, number if before is None or operator == "best" else -number)
-    return True
-
-
-def _mark(group: SlotPlan, board: Board, key: str, time: int | None, number: int) -> None:
-    """Record an event if it is the latest one of its member; for the best amount, if it is the earliest one."""
-    if board.ties == "key":
-        return
-    is_best = board.operator == "best"
-    if time is None:
-        if not is_best or key not in group.orders:
-            group.orders[key] = number
-        return
-    held = group.timed.get(key)
-    if held is None or (time < held[0] if is_best else time >= held[0]):
-        group.timed[key] = time, number
-
-
 def _vote_fault(plan: Plan, votes: Votes, clock: str, entry: Entry, start: int) -> str | None:
-    """Return why an event is not a valid vote, or None if it is valid."""
     _, amount, time, _, extra = entry
     if extra is None or extra.actor is None:
         return "actor_required"
     if not votes.changes and (amount < 0 or extra.replaces is not None):
         return "votes_final"
     group = None if extra.replaces is None else plan.slots.get(start)
-    if group is not None and abs(group.amounts.get(extra.replaces or "", 0) - amount) > MAX_SCORE:
+    place = None if group is None else group.places.get(extra.replaces or "")
+    if group is not None and place is not None and abs(group.amounts[place] - amount) > MAX_SCORE:
         return "score_out_of_range"  # Lua could not read the sum exactly
     return _time_fault(plan, votes, time, by_event=clock == "event" and time is not None)
 
 
 def _time_fault(plan: Plan, votes: Votes, time: int | None, *, by_event: bool) -> str | None:
-    """Return why voting is not open for a vote, or None if it is.
-
-    A vote with a time may arrive in the grace after the end. With an event clock, only the time counts (`by_event`).
-    """
-    opens, closes, ends = votes.opens, votes.closes, votes.closes if time is None else votes.final_at
+    """Return why voting is not open. A vote with a time may arrive in the grace after the end."""
+    opens, closes, ends = votes.opens_at, votes.closes_at, votes.closes_at if time is None else votes.final_at
     if opens is not None and time is not None and time < opens:
         return "not_open"
     if closes is not None and time is not None and time >= closes:
@@ -458,18 +402,16 @@ class _Held:
             self._below += self._board.below_zero(amount)
 
     def _size(self, amount: int) -> int:
-        """Return by how much an amount changes the value: the sum of a log is of absolute amounts."""
+        """Return by how much an amount changes the value: a log sums absolute amounts."""
         is_log = isinstance(self._board.window, Sliding) and self._board.sums is None
         return abs(amount) if is_log else amount
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where an entry counted: the start of its slot, and whether it was a new best of its member.
+    """Where an entry counted."""
 
-    `is_best` is None on boards that keep no best value, and if a reply of the store was lost.
-    """
-
-    slot: int | None
+    slot: int | None  # the start of its slot
+    # Whether it was a new best of its member. None on boards that keep no best value, and if a reply was lost.
     is_best: bool | None
 
 
@@ -478,13 +420,12 @@ def placements_of(
 ) -> dict[int, Placement]:
     """Return the placement of each entry that a plan has counted, by its index.
 
-    `beaten` has, for each member of each slot in the order of the plan, the value that a new best had to beat; empty
-    for none.
+    `beaten` has the value that a new best had to beat, or empty, for each member of each slot in the order of the plan.
     """
     counted = [index for index in indexes if index not in plan.refused]
     if board.operator != "best" or not beaten:
         return {index: Placement(slot_of(board, plan, entries[index]), None) for index in counted}
-    members = [(start, member) for start, group in plan.slots.items() for member in group.amounts]
+    members = [(start, member) for start, group in plan.slots.items() for member in group.members]
     best: dict[tuple[int | None, str], int | None] = {
         place: int(value) if value else None for place, value in zip(members, beaten, strict=True)
     }

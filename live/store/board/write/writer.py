@@ -11,22 +11,13 @@ from live.domain.board import Board
 from live.domain.event import Entry, Extra
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
-from live.store.board.requests import (
-    AddRequest,
-    BatchIdentities,
-    BatchVotes,
-    HeldAmounts,
-    LogEvents,
-    PlannedClock,
-    SlotDelta,
-    rules_of,
-)
-from live.store.board.state import MOST_REPLANS, BoardState
+from live.store.board.batch import Batch, BatchIdentities, encode_batch
+from live.store.board.requests import AddRequest, HeldAmounts, PlannedClock
+from live.store.board.state import AGAIN, MOST_REPLANS, BoardState
 from live.store.board.write.slot_assignment import (
     Placement,
     Plan,
     Senders,
-    SlotPlan,
     begin_plan,
     make_plan,
     placements_of,
@@ -38,26 +29,22 @@ from live.store.connection.scripts import text, texts
 # Milliseconds by which an event may be ahead of the store: more than clocks that are set over the network differ. A
 # wider limit would let one wrong clock move the window of a board.
 MAX_FUTURE: Final = 60_000
+_IDENTITY: Final = 16  # bytes
 _RETRY_PAUSE: Final = 0.05
 _SQL_POLL: Final = 0.01
+_PAUSED_POLL: Final = 0.005
+_LAST_ATTEMPT: Final = 0.2  # seconds before the write deadline
 _TOO_LATE: Final = "the store did not answer before the write deadline"
 
 
 class Added(msgspec.Struct, frozen=True):
-    """The result of a batch.
+    """The result of a batch."""
 
-    Attributes:
-        offset: the board's offset after the batch; None when nothing was applied.
-        refused: for each entry that was not counted its index, and `duplicate` or a code of `REFUSALS`.
-        clock_moved: whether the batch moved the board's clock to another slot.
-        widest: the largest absolute value in a slot after the batch.
-        placements: where each counted entry counted, by its index, if the caller asked for it.
-    """
-
-    offset: int | None
-    refused: Mapping[int, str]
-    clock_moved: bool
-    widest: int = 0
+    offset: int | None  # the board's offset after the batch; None when nothing was applied
+    refused: Mapping[int, str]  # for each entry that was not counted its index, and `duplicate` or a code of `REFUSALS`
+    clock_moved: bool  # whether the batch moved the board's clock to another slot
+    widest: int = 0  # the largest absolute value in a slot after the batch
+    # Where each counted entry counted, by its index, if the caller asked for it.
     placements: Mapping[int, Placement] = {}
 
 
@@ -79,10 +66,6 @@ class BoardWriter:
         With `places`, tell where each entry counted. If one entry of a `strict` range of indexes is refused, and not as
         a duplicate, the other entries of the range are refused as `not_counted`. The whole batch is applied at one
         instant. After a lost reply the batch is sent again under the same number, so that it counts once.
-
-        Raises:
-            StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
-            JournalBehindError: too much of the journal waits to be moved to SQL.
         """
         async with self._writing:
             state = self.state
@@ -97,7 +80,7 @@ class BoardWriter:
                 if (offset is None and not repeated) or await self.is_in_sql(offset):
                     break
                 if refused:  # after a failover, the new primary may refuse other entries than the old one
-                    raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
+                    raise self._taken_over()
                 again = True
             moved = (state.clock.newest, state.clock.latest) != before
             # In a sliding window, a new event may be the next one to leave.
@@ -108,15 +91,15 @@ class BoardWriter:
                 state.acknowledge(offset)
             return Added(offset, refused, moved, added.widest, added.placements)
 
+    def _taken_over(self) -> StoreUnavailableError:
+        return StoreUnavailableError(f"board {self.state.board.id}: another server took over", unknown=True)
+
     async def is_in_sql(self, offset: int | None) -> bool:
         """Wait until the journal's database has a batch, if producers wait for it.
 
         Without an offset, wait for everything that the board has counted until now, because a duplicate acknowledges an
         earlier batch. Return False if another server has become the primary: it may lack the batch, and have other
         batches up to this offset.
-
-        Raises:
-            StoreUnavailableError: the write deadline has passed, and the result is unknown.
         """
         state = self.state
         if not (state.settings.journal_ack and state.journaled):
@@ -143,15 +126,11 @@ class BoardWriter:
                 raise StoreUnavailableError(reason, unknown=True)
             await asyncio.sleep(_SQL_POLL)
 
-    async def put(self, fill: Callable[[Board, Plan], None], future: int = 0) -> list[Any]:
+    async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
         """Apply a plan that does not come from events, as a batch with its own number. Return the reply of the script.
 
         `fill` adds to an empty plan, and is called again if the board's clock has moved. The reply is one of those that
-        `add.lua` lists, but never `replan`, `behind`, `backlog`, `epoch` or `reign`. `future` is how many milliseconds
-        the times in the plan may be ahead of the store's clock.
-
-        Raises:
-            StoreUnavailableError, JournalBehindError, EpochLostError: as `add`.
+        `add.lua` lists, but never `replan`, `ruled`, `behind`, `backlog`, `paused`, `epoch` or `reign`.
         """
         async with self._writing:
             state = self.state
@@ -161,24 +140,22 @@ class BoardWriter:
                 board = state.board
                 plan = begin_plan(board, state.clock)
                 fill(board, plan)
-                reply = await self._send(board, plan, future)
+                reply = await self._send(board, plan)
                 if reply[0] == b"ok":
                     self._advance(plan)
                     state.on_sooner()
+                    if not await self.is_in_sql(int(reply[1])):
+                        raise self._taken_over()
                     state.acknowledge(int(reply[1]))
-                if reply[0] != b"replan":
+                if reply[0] not in AGAIN:
                     return reply
             raise state.moved_too_often()
 
     async def _apply(
         self, entries: Sequence[Entry], senders: Senders, *, again: bool, places: bool, strict: Sequence[range]
     ) -> Added:
-        """Plan the entries and apply the plan. The result does not say whether the clock has moved.
-
-        `again` says that a batch of this number may have been applied.
-        """
+        """Plan the entries and apply the plan. `again` says that a batch of this number may have been applied."""
         state = self.state
-        future = self.max_future
         newest_time: int | None = None
         replans = 0
         refused: dict[int, str] = {}
@@ -190,7 +167,7 @@ class BoardWriter:
                 withheld = len(held_back)  # withheld entries can change which other entries the plan refuses
                 kept = [refusing(entry) if at in held_back else entry for at, entry in enumerate(entries)]
                 plan = make_plan(board, kept, indexes, state.clock, newest_time, state.secret, senders)
-            match await self._send(board, plan, future, unknown=again, beaten=places and board.operator == "best"):
+            match await self._send(board, plan, unknown=again, beaten=places and board.operator == "best"):
                 case [b"ok", offset, *more]:
                     self._advance(plan)
                     widest = int(more[0]) if more else 0
@@ -202,7 +179,9 @@ class BoardWriter:
                 case [b"nothing"]:
                     return Added(None, refused | plan.refused, clock_moved=False)
                 case [b"replan", *_]:
-                    newest_time = state.clock.now + future
+                    newest_time = state.clock.now + self.max_future
+                    replans += 1
+                case [b"ruled"]:
                     replans += 1
                 case reply:
                     known = refused_by_store(board, reply, entries, indexes, plan)
@@ -215,120 +194,48 @@ class BoardWriter:
         raise state.moved_too_often()
 
     def _advance(self, plan: Plan) -> None:
-        """Move the board's clock on after a plan was applied."""
         clock = self.state.clock
-        clock.newest = plan.reached
-        if plan.latest is not None:
-            clock.latest = max(plan.latest, clock.latest or plan.latest)
+        clock.newest, latest = plan.batch.reached, plan.batch.latest
+        if latest is not None:
+            clock.latest = max(latest, clock.latest or latest)
 
-    def _request(self, board: Board, plan: Plan, future: int, *, beaten: bool) -> tuple[list[str], AddRequest]:
-        state, own = self.state, self.state.keys
-        keys = keys_of_batch(state)
-        identities, looked_up = None, plan.looked_up
+    def _request(self, board: Board, plan: Plan, *, beaten: bool) -> tuple[list[str], AddRequest]:
+        state, batch, held = self.state, plan.batch, None
+        batch.groups = list(plan.slots.values())
+        looked_up = plan.looked_up
         if plan.identities or looked_up:
-            newest = len(keys) + 1
-            keys += keys_of_buckets(state)
-            identities = BatchIdentities(
-                all=texts([*plan.identities, *looked_up], 16),
-                counted=len(plan.identities),
-                bucket=state.buckets.newest,
-                newest=newest,
-                oldest=len(keys) - 1,
-                kept=(len(keys) - newest + 2) * state.buckets.span,
-            )
-        groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
-        events = None
-        if plan.events:
-            times, amounts, members = zip(*plan.events, strict=True)
-            now_or_time = [False if time is None else time for time in times]
-            events = LogEvents(now_or_time, list(amounts), list(members), plan.event_senders)
-        rules, held = state.rules if state.board is board else rules_of(board), None
+            batch.identities = identities_of(state, texts(list(plan.identities), _IDENTITY))
         if plan.held is not None:
             values = [[value.decode() for value in of_member.values()] for of_member in plan.held.values()]
-            starts = list(next(iter(plan.held.values())))
-            held = HeldAmounts([str(start) for start in starts], list(plan.held), values, len(keys) + 1)
-            keys += [own.slot(start) for start in starts]
-            if rules.operation != "incr":  # a correction or a merge replaces the best value too
-                rules = msgspec.structs.replace(rules, operation="set")
-        request = AddRequest(
+            held = HeldAmounts([str(start) for start in next(iter(plan.held.values()))], list(plan.held), values)
+            if batch.rules.operation != "incr":  # a correction or a merge replaces the best value too
+                batch.rules = msgspec.structs.replace(batch.rules, operation="set")
+        batch.span = state.buckets.span
+        return keys_of(state, batch, held), AddRequest(
             epoch=state.epoch or "",
+            ruled=state.ruled,
             writer=self._writer,
             sequence=self._sequence,
-            channel=own.channel,
-            clock=PlannedClock(by_event=board.clock == "event", current=plan.current, till=plan.till),
-            rules=rules,
-            span=state.buckets.span,
-            reached=plan.reached,
-            latest=plan.latest,
-            future=future,
+            clock=PlannedClock(by_event=batch.by_event, current=plan.current, till=plan.till),
+            batch=text(encode_batch(batch)),
+            future=self.max_future,
             most=board.most,
             most_slots=board.most_slots or None,
             most_members=board.max_members,
-            identities=identities,
-            groups=groups,
+            refused=texts(looked_up, _IDENTITY) if looked_up else None,
             backlog=int(state.settings.journal_backlog),
-            events=events,
-            producers=plan.producers,
             held=held,
-            reason=plan.reason,
             beaten=beaten,
             digits=() if board.sums is None else board.sums.digits,
         )
-        return keys, request
 
-    def _group(self, board: Board, start: int, planned: SlotPlan, keys: list[str]) -> SlotDelta:
-        """Return what a batch does to a slot. Add the store keys of the slot to `keys`."""
-        first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
-        keys += (self.state.keys.slot(start), *table.all)
-        votes, parts = None, []
-        orders, times, arrivals = ([], [], []) if board.ties == "key" else planned.marks()
-        moments: list[int] = []
-        if planned.votes or planned.parts or planned.moments:
-            places = {member: place for place, member in enumerate(amounts)}
-            parts = [
-                (sender, [number for member, amount in part.items() for number in (places[member], amount)])
-                for sender, part in planned.parts.items()
-            ]
-            moments = [
-                word
-                for time, number, member, amount in planned.moments
-                for word in (time, number, places[member], amount)
-            ]
-            if planned.votes:
-                actors, pairs, changes = zip(*planned.votes, strict=True)
-                votes = BatchVotes(
-                    [text(actor) for actor in actors],
-                    [text(pair) for pair in pairs],
-                    list(changes),
-                    [places[member] for member, _ in planned.voted],
-                    [sender for _, sender in planned.voted] if planned.parts else [],
-                    planned.replaced,
-                )
-        return SlotDelta(
-            start=start,
-            suffix=table.suffix,
-            keys=first,
-            members=list(amounts),
-            amounts=list(amounts.values()),
-            orders=orders,
-            times=times,
-            arrivals=arrivals,
-            metadata=[text(planned.metadata[member]) for member in amounts] if planned.metadata else [],
-            votes=votes,
-            parts=parts,
-            drops=[number for number, member in enumerate(amounts, 1) if member in planned.drops],
-            moments=moments,
-        )
-
-    async def _send(
-        self, board: Board, plan: Plan, future: int, *, unknown: bool = False, beaten: bool = False
-    ) -> list[Any]:
+    async def _send(self, board: Board, plan: Plan, *, unknown: bool = False, beaten: bool = False) -> list[Any]:
         """Run the script until there is a reply or the deadline has passed. All attempts have the same batch number.
 
         `unknown` says that the store may have applied the batch before. With `beaten`, the reply has the values that
         the best amounts had to beat. The reply may be `replan`. Then the state has the board's new clock.
         """
-        keys, request = self._request(board, plan, future, beaten=beaten)
+        keys, request = self._request(board, plan, beaten=beaten)
         state = self.state
         deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
         while True:
@@ -347,8 +254,7 @@ class BoardWriter:
                     case [b"ok", offset, *_]:
                         state.check_offset(offset, known)
                         state.require_no_loss()  # acknowledge nothing on a board that lost data
-                    case [b"replan", newest, now, latest, bucket]:
-                        state.update_clock(newest, now, latest)
+                    case [b"replan", *_, bucket]:
                         state.buckets.newest = int(bucket)
                     case [b"backlog", size]:
                         reason = f"board {board.id}: {int(size):,} bytes of its journal wait to be moved to SQL"
@@ -356,21 +262,39 @@ class BoardWriter:
                     case [b"behind"]:
                         reason = f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted"
                         raise StoreUnavailableError(reason)
+                    case [b"paused", left]:
+                        pause = min(int(left) / 1000, _PAUSED_POLL)
+                        # Without a reply to the last attempt, nobody would know that nothing was counted.
+                        if asyncio.get_running_loop().time() + pause + _LAST_ATTEMPT < deadline:
+                            await asyncio.sleep(pause)
+                            continue
+                        reason = f"the contents of board {board.id} are being replaced"
+                        raise StoreUnavailableError(reason, unknown=unknown)
                 return reply
             await asyncio.sleep(_RETRY_PAUSE)
 
 
-def keys_of_batch(state: BoardState) -> list[str]:
-    """Return the store keys with which every call of `add.lua` begins."""
+def keys_of(state: BoardState, batch: Batch, held: HeldAmounts | None = None) -> list[str]:
+    """Return the store keys with which `add.lua` counts a batch."""
     own = state.keys
-    return [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
+    keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
+    for group in batch.groups:
+        keys += (own.slot(group.start), *state.table(group.start).all)
+    if held is not None:
+        keys += [own.slot(start) for start in held.starts]
+    if batch.identities is not None:  # the buckets to search, newest first, then the one to delete
+        span = state.buckets.span
+        keys += [own.seen(batch.identities.bucket - span * number) for number in range(_searched(state) + 1)]
+    return keys
 
 
-def keys_of_buckets(state: BoardState) -> list[str]:
-    """Return the buckets that may hold identities which the board remembers, newest first, then the one to delete."""
-    span, newest = state.buckets.span, state.buckets.newest
-    searched = state.board.buckets(state.settings.dedupe_window, span)
-    return [state.keys.seen(newest - span * number) for number in range(searched + 1)]
+def identities_of(state: BoardState, packed: msgspec.Raw) -> BatchIdentities:
+    """Return packed identities with the bucket that they go to by the present clock."""
+    return BatchIdentities(all=packed, bucket=state.buckets.newest, kept=(_searched(state) + 2) * state.buckets.span)
+
+
+def _searched(state: BoardState) -> int:
+    return state.board.buckets(state.settings.dedupe_window, state.buckets.span)
 
 
 WITHHELD: Final = "not_counted"

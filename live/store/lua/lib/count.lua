@@ -85,17 +85,27 @@ if rules.ties then
     end
   end
 
-  -- Some members have an event with a time, and another event without one (`arrivals`: member indexes and numbers, in
-  -- turn). Only now is it known which of the two counts.
+  -- Some members have an event with a time, and another event without one (its number is in `arrivals`). Only now is it
+  -- known which of the two counts.
   for i = 1, #groups do
     local group, at = groups[i], arrival(board)
-    local arrivals = group.arrivals or {}
-    for k = 1, #arrivals, 2 do
-      local j = arrivals[k]
+    for j, number in pairs(group.arrivals or {}) do
       if incr and at >= group.times[j] or not incr and at < group.times[j] then
-        group.orders[j], group.times[j] = arrivals[k + 1], false
+        group.orders[j], group.times[j] = number, false
       end
     end
+  end
+
+  -- A renamed member keeps its tag under its new name.
+  local renamed = {}
+  for i = 1, batch.tags and #groups or 0 do
+    local group, reached, suffix = groups[i], groups[i].ranking.reached, groups[i].suffix
+    local tag = batch.tags[suffix]
+    if tag ~= '' then
+      call('HSET', reached, group.members[1], tag)
+      renamed[suffix] = true
+    end
+    if renamed[suffix] then group.orders[1] = 0 end
   end
 end
 

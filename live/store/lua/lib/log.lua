@@ -1,8 +1,9 @@
+--@include fields
 -- Step: prepare what to add to the log of a sliding window, from which events expire one by one. If the sum of all
 -- absolute amounts of a member is within the range, then the member's value is within the range too, whichever events
 -- are left. This sum is the value plus twice the absolute sum of the negative amounts. Where fields add up, the same
 -- goes for each field.
-local events, add_to_log, name_left = request.events, nil, nil
+local events, add_to_log = batch.events, nil
 if events then
   -- For each member, twice the absolute sum of its negative amounts: in the log (`logged`), in the batch (`coming`).
   local group, negative = groups[1], {}
@@ -30,20 +31,5 @@ if events then
       local event = struct.pack('>I5I3', board.offset, i) .. digits(events.amounts[i]) .. ' ' .. member
       call('ZADD', log, events.times[i] or now, event)
     end
-  end
-
-  -- Begins the field `left` (see `lib/journal`) if the board has none: it is new, or its journal began later.
-  function name_left(board)
-    if board.left or not board.journal or request.clock.by_event then return end
-    local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')
-    if board.offset == 1 then
-      board.left = NONE_LEFT
-    elseif first[1] then
-      local offset, number = struct.unpack('>I5I3', first[1])
-      board.left = string.format('%.0f %.0f %.0f %.0f', EXACT, first[2], offset, number - 1)
-    else
-      board.left = string.format('%.0f %.0f 0 0', EXACT, EXACT)
-    end
-    call('HSET', meta, 'left', board.left)
   end
 end

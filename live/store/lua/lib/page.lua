@@ -1,3 +1,5 @@
+--@include clock
+--@include order
 -- Consecutive records, in the order of the view.
 local function rows_at(start, limit, count)  -- returns {name, score, ...}; `count` is the number of all records
   local range = view.order == 'forward' and 'ZRANGE' or 'ZREVRANGE'

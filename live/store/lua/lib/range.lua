@@ -1,3 +1,4 @@
+--@include fields
 -- Step: refuse values that leave the range. A value is within ±most, so that no sum over the slots leaves ±2^53. Where
 -- fields add up, each field of a value is within its bounds instead, so that the digits have room for sums over slots.
 local most = request.most

@@ -1,8 +1,8 @@
--- The rules of a ranking. A ranking is a table of its store keys (`key`, `reached`, `levels`, `metadata`) and of the
+--@include board
+-- The `rules` of a ranking. A ranking is a table of its store keys (`key`, `reached`, `levels`, `metadata`) and of the
 -- `suffix` of the fields that hold its total. It has a record for each member with a score.
 -- Where ties go by time, the name of a record is a tag of 14 bytes and the member. The tag tells when the member reached
 -- its score: the time of an event (ms), the offset of its batch, and its number in the batch.
-local rules = request.rules
 local EXACT = 9007199254740991
 -- Whether a sum of zero is no score. Otherwise a member has a score as long as a slot holds it.
 local zero_is_none = rules.operation == 'incr' and not rules.zeros
@@ -43,8 +43,8 @@ local function put_named(ranking, members, old, new)
   if dropped then call('ZREM', ranking.key, unpack(dropped)) end
 end
 
--- Tags that the journal can't compute from events: the suffix of the ranking, the member, and the time and the number of
--- its tag, or the number 0 if it has lost its tag.
+-- Tags that the journal can't compute from events, if `rules.told`: the member, and the time and the number of its tag, or
+-- the number 0 if it has lost its tag.
 local granted = {}
 -- A member that loses its record loses its tag. The journal need not be told if the tag is before this time (ms): it
 -- knows that later events have a later time.
@@ -66,9 +66,9 @@ if rules.ties then
     return rules.ties == 'falling' and 211106232532991 - time or time - 70368744177664
   end
 
-  -- The time (ms) of what has no time of its own. It is never before the newest slot.
+  -- The time (ms) of what has no time of its own.
   function arrival(board)
-    return board.latest or math.max(now, 1000 * (board.newest or 0))
+    return board.latest or now
   end
 
   -- Whether a member with a tag gets the tag of an event. `event` is the number of the event with which the batch moved
@@ -90,9 +90,9 @@ if rules.ties then
       local time = times and times[i] or at
       if score == nil then
         dropped[#dropped + 1], untagged[#untagged + 1] = name, members[i]
-        local is_told = rules.operation == 'incr' and not keeps_tags
+        local is_told = rules.told and not keeps_tags
         if is_told and (event and event ~= 0 or name ~= '' and time_of(name) >= told_from) then
-          granted[#granted + 1] = {ranking.suffix, members[i], 0, 0}
+          granted[#granted + 1] = {members[i], 0, 0}
           lost[members[i]] = true
         end
       elseif score and (name == '' or event and moves(name, event, time, score ~= before)) then
@@ -101,9 +101,7 @@ if rules.ties then
         local named = mark .. members[i]
         -- A batch with several slots may have given the member this tag a moment ago.
         if before and name ~= named then dropped[#dropped + 1] = name end
-        if not event or lost[members[i]] then
-          granted[#granted + 1] = {ranking.suffix, members[i], time, number}
-        end
+        if rules.told and not event or lost[members[i]] then granted[#granted + 1] = {members[i], time, number} end
         tags[#tags + 1], tags[#tags + 2] = members[i], mark
         ranked[#ranked + 1], ranked[#ranked + 2] = score, named
       elseif score and score ~= before then

@@ -1,8 +1,9 @@
+--@include clock
 -- Viewer reports: how many viewers each process has, and when it reported them.
 
 -- Returns the number of viewers of all processes except `process`, and the processes that have not reported for `ttl`
--- milliseconds: these have crashed. `now` is the time in milliseconds.
-local function reported(viewers, process, ttl, now)
+-- milliseconds: these have crashed.
+local function reported(viewers, process, ttl)
   local held, total, old = redis.call('HGETALL', viewers), 0, {}
   for i = 1, #held, 2 do
     if held[i] ~= process then
@@ -15,9 +16,4 @@ local function reported(viewers, process, ttl, now)
     end
   end
   return total, old
-end
-
-local function milliseconds()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end

@@ -1,6 +1,6 @@
 -- Step: refuse members for which there is no room. Only members that are new in a slot need room. A slot can be
--- new only if all its members in the batch are new.
-if all_fresh > 0 then
+-- new only if all its members in the batch are new. A member that gets everything of another one takes its room.
+if all_fresh > 0 and not batch.since then
   local most_members, most_slots = request.most_members, request.most_slots
 
   -- New slots have to wait until rotation has subtracted old slots.

@@ -1,3 +1,4 @@
+--@include ranking
 -- Takes values from the scores of distinct members. Returns what `put` needs, and writes nothing. Hidden members have no
 -- score. If a sum of zero is no score, a member whose slots added up to zero had no record. It gets a record if its score
 -- is no longer zero. Otherwise `held` returns, for members with a sum of zero, whether the window still holds each.

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.domain.board import Board, Votes
+from live.domain.choices import Votes
 from live.domain.event import Extra, make_entry
 from live.domain.window import Forever, Periods, Sliding
 from live.store.board.journal_stream import read_entries
@@ -20,12 +20,12 @@ from live.store.board.manage.erasure import (
 from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.client import required
 from live.store.connection.pipelined import Word
-from tests.harness.boards import BOARD, open_ledger
+from tests.harness.boards import BOARD, built, open_ledger
 
 
 async def test_a_member_is_known_wherever_a_board_has_it(valkey_url: str) -> None:
     """A sliding window also has events of members whose amounts add up to zero. A hidden member may have no event."""
-    board = Board(id="hot", title="hot", window=Sliding(3600))
+    board = built(id="hot", title="hot", window=Sliding(3600))
     async with open_ledger(valkey_url, board) as ledger:
         client, keys = ledger.state.client, ledger.state.keys
         assert not await forget_member(client, board, keys, "a b", [], b""), (
@@ -89,7 +89,7 @@ async def test_the_journal_of_a_board_with_a_cap_begins_again_without_the_member
 @pytest.mark.parametrize("window", [Forever(), Periods(unit="hour", keep=3)])
 async def test_digests_are_deleted_from_votes_and_identities(valkey_url: str, window: Forever | Periods) -> None:
     """The journal has an entry about the deletion. A board that was created again meanwhile keeps its data."""
-    board = Board(id="vote", title="vote", window=window, clock="event", votes=Votes(per_key=9))
+    board = built(id="vote", title="vote", window=window, clock="event", votes=Votes(per_key=9))
     ids = [bytes([number]) * 16 for number in range(3)]
     async with open_ledger(valkey_url, board, journal="sqlite") as ledger:
         client, keys = ledger.state.client, ledger.state.keys

@@ -1,10 +1,9 @@
-"""The life of a run-time board: it is created once, changed in order, and usable until it expires."""
+"""The life of a board: it is created once, changed in order, and usable until it expires."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
 import pytest
 
 from live.domain.board import Board
@@ -16,7 +15,7 @@ from live.store.board.manage.lifecycle import create, delete_keys, expire, updat
 from live.store.board.rotation import ELEMENTS_A_STEP
 from live.store.board.state import quiet
 from live.store.connection.client import Store, connect
-from tests.harness.boards import rolling_board
+from tests.harness.boards import changed, rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
@@ -30,7 +29,7 @@ class Opened:
     def __init__(self, store: str) -> None:
         self.settings = fresh_settings(store)
         self.client: Store = connect(store, self.settings)
-        self.board: Board = msgspec.structs.replace(rolling_board(), idle_ttl=1)
+        self.board: Board = changed(rolling_board(), idle_ttl="1s")
         self.keys = Keys(self.settings.key_prefix, self.board.id)
 
     def ledger(self) -> Ledger:
@@ -56,7 +55,7 @@ async def test_a_board_is_created_once(any_store: str) -> None:
     """A caller that wants to give the board another epoch receives the existing epoch."""
     async with opened(any_store) as made:
         assert await create(made.client, made.keys, made.board, EPOCH) is None
-        assert await create(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
+        assert await create(made.client, made.keys, made.board, "0badbad0") == EPOCH
         await made.ledger().state.open()
         with pytest.raises(EpochLostError):
             await Ledger(made.client, made.board, made.settings, born="0badbad0").state.open()
@@ -142,6 +141,18 @@ async def test_an_unused_board_expires(any_store: str) -> None:
         assert await left()
         with pytest.raises(EpochLostError):
             await made.ledger().writer.add([make_entry("a")])
+
+
+async def test_an_unused_board_expires_while_its_clock_stands_still(any_store: str) -> None:
+    """A use, and the time without one, go by the clock of the store, even if the board has seen a later time."""
+    async with opened(any_store) as made:
+        await made.client.hset(made.keys.meta, "clock", 4_000_000_000_000_000)
+        assert (await made.ledger().writer.add([make_entry("a")])).offset == 1
+        wait = await expire(made.client, made.keys, EPOCH, 3600)
+        assert wait is not None
+        assert 3500 < wait <= 3600
+        await asyncio.sleep(0.01)
+        assert await expire(made.client, made.keys, EPOCH, 0.005) is None
 
 
 @pytest.mark.slow

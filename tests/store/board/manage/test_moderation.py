@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from live.boards.definition import read_board
+from live.boards.definitions import read_board
 from live.domain.event import Extra, make_entry
 from live.errors import EpochLostError, ProblemError
 from live.store.board.ledger import Ledger

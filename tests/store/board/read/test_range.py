@@ -12,13 +12,13 @@ from live.domain.board import Board
 from live.domain.event import MAX_SCORE, make_entry
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
-from live.store.board.audit import Auditor
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import total_of
-from tests.harness.boards import open_ledger
+from tests.harness.boards import built, open_ledger
+from tests.harness.checked import checked, mended
 
 HOUR: Final = 3600
-FOREVER: Final = Board(id="b", title="b", window=Forever(), clock="event", ties="key")
+FOREVER: Final = built(id="b", title="b", window=Forever(), clock="event", ties="key")
 CODE: Final = "score_out_of_range"
 
 
@@ -28,17 +28,15 @@ async def scores(ledger: Ledger) -> tuple[dict[str, int], int | None]:
     return {record.member: record.score for record in page.records}, page.total_score
 
 
-async def audited(ledger: Ledger) -> None:
+async def require_clean(ledger: Ledger) -> None:
     """Check that every score and the total equal the sums of the slots."""
-    report = await Auditor(ledger.state.client, "b", ledger.state.settings.key_prefix, lambda *_: None).audit(
-        repair=False
-    )
+    report = await checked(ledger.state.client, ledger.state.settings, ledger.state.board)
     assert report.clean, report
 
 
 def board_of(window: Window) -> Board:
     """A board of sums with an event clock."""
-    return Board(id="b", title="b", window=window, clock="event", ties="key")
+    return built(id="b", title="b", window=window, clock="event", ties="key")
 
 
 async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) -> None:
@@ -53,26 +51,25 @@ async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) ->
         await ledger.moderation.hide("k2", hidden=True)
         assert (await scores(ledger))[1] == 599 * most + 1
         await ledger.moderation.hide("k2", hidden=False)
-        await audited(ledger)
+        await require_clean(ledger)
         await ledger.writer.add([make_entry(f"k{number}", -2 * most + 5, 0) for number in range(300)])
         await ledger.writer.add([make_entry(f"k{number}", -most, 0) for number in range(600)])
         found, total = await scores(ledger)
         assert total == sum(found.values())
-        await audited(ledger)
+        await require_clean(ledger)
 
 
 async def test_a_total_beyond_64_bits_is_repaired_exactly(valkey_url: str) -> None:
-    """The audit also counts in integers of any size."""
-    board = Board(id="b", title="b", window=Forever(), operator="set", ties="key", clock="event")
+    """The check also counts in integers of any size."""
+    board = built(id="b", title="b", window=Forever(), operator="set", ties="key", clock="event")
     async with open_ledger(valkey_url, board) as ledger:
         for first in (0, 1000, 2000):
             await ledger.writer.add([make_entry(f"k{number}", MAX_SCORE, 0) for number in range(first, first + 1000)])
         assert (await ledger.reader.read(1)).total_score == 3000 * MAX_SCORE > 2**64
         await ledger.state.client.hincrby(ledger.state.keys.meta, "high", -3)
-        auditor = Auditor(ledger.state.client, "b", ledger.state.settings.key_prefix, lambda *_: None)
-        assert (await auditor.audit(repair=True)).repaired
+        await mended(ledger.state.client, ledger.state.settings, board)
         assert (await ledger.reader.read(1)).total_score == 3000 * MAX_SCORE
-        await audited(ledger)
+        await require_clean(ledger)
 
 
 async def test_opposite_amounts_in_different_slots_stay_exact(any_store: str) -> None:
@@ -90,7 +87,7 @@ async def test_opposite_amounts_in_different_slots_stay_exact(any_store: str) ->
             await ledger.writer.add([make_entry("b", 1, (first + hour * HOUR) * 1000)])
             while await ledger.rotator.rotate() is None:
                 pass
-            await audited(ledger)
+            await require_clean(ledger)
         assert await scores(ledger) == ({"b": 25}, 25)
 
 
@@ -137,7 +134,7 @@ async def _extreme(store: str, board: Board, batches: list[list[tuple[str, int, 
             found, total = await scores(ledger)
             expected = alive(board, accepted, max((at for *_, at in accepted), default=None))
             assert (found, total) == (expected, sum(expected.values()))
-            await audited(ledger)
+            await require_clean(ledger)
 
 
 def alive(board: Board, accepted: list[tuple[str, int, int]], newest: int | None) -> dict[str, int]:
@@ -178,9 +175,9 @@ async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str)
 
 async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> None:
     """Scores of these boards are not sums of amounts, so every member may have the highest score."""
-    packed = Packing((Field("points", "desc", 0, MAX_SCORE - 1),))
+    packed = Packing((Field(name="points", high=MAX_SCORE - 1),))
     for choices in ({"operator": "set"}, {"operator": "best"}, {"operator": "best", "score": packed}):
-        board = Board(id="b", title="b", window=Forever(), clock="event", ties="key", **choices)
+        board = built(id="b", title="b", window=Forever(), clock="event", ties="key", **choices)
         async with open_ledger(any_store, board) as ledger:
             top = MAX_SCORE - 1
             for _ in range(3):
@@ -188,7 +185,7 @@ async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> Non
                 assert added.refused == {}
             found, total = await scores(ledger)
             assert set(found.values()) == {top}
-            assert total == (None if board.score else 700 * top)
+            assert total == (None if board.packing else 700 * top)
 
 
 async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> None:
@@ -224,6 +221,6 @@ def test_a_sum_in_two_parts_is_one_number() -> None:
 @pytest.mark.parametrize(("window", "live"), [(Rolling(24 * HOUR, HOUR), 25), (Periods(unit="day", last=7), 7)])
 def test_all_possible_slots_share_the_range(window: Window, live: int) -> None:
     """The range has room for slots that wait to be subtracted, and for more slots that events may open."""
-    server, event = Board(id="b", title="b", window=window), board_of(window)
+    server, event = built(id="b", title="b", window=window), board_of(window)
     assert (server.most_slots, event.most_slots) == (2 * live + 64, 2 * live + 8192)
     assert all(board.most * board.most_slots < MAX_SCORE for board in (server, event))

@@ -9,7 +9,6 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.store.board.ledger import Ledger
@@ -18,7 +17,7 @@ from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import SharedPages, SingleFlight
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
-from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.boards import built, changed, open_ledger, rolling_board
 from tests.harness.mutation import replaced
 from tests.harness.settings import fresh_settings
 
@@ -27,7 +26,7 @@ TOP = Selection("rank", 0, "", 100)
 
 def shared(ledger: Ledger) -> SharedPages:
     """Shared reads over the client of a ledger."""
-    return SharedPages(Presence(ledger.state.client, ledger.state.settings.key_prefix))
+    return SharedPages(Presence(ledger.state.client))
 
 
 async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str) -> None:
@@ -157,7 +156,7 @@ async def test_a_failed_call_fails_its_callers_only() -> None:
 
 async def test_a_read_is_a_use_of_the_board(valkey_url: str) -> None:
     """A board that somebody reads does not expire."""
-    async with open_ledger(valkey_url, msgspec.structs.replace(rolling_board(), idle_ttl=3600)) as ledger:
+    async with open_ledger(valkey_url, changed(rolling_board(), idle_ttl="1h")) as ledger:
         await ledger.state.open()
         meta = ledger.state.keys.meta
         await ledger.state.call("HSET", meta, "used", "1")
@@ -213,9 +212,9 @@ async def test_a_held_page_is_never_out_of_date(any_store: str) -> None:
     """Events, hidden records and new definitions change the board."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    ledger = Ledger(client, Board(id="posts", title="posts"), settings)
-    plain = Ledger(client, Board(id="posts", title="posts"), settings)
-    reads, chosen = SharedPages(Presence(client, settings.key_prefix)), random.Random(7)
+    ledger = Ledger(client, built(id="posts", title="posts"), settings)
+    plain = Ledger(client, built(id="posts", title="posts"), settings)
+    reads, chosen = SharedPages(Presence(client)), random.Random(7)
     selections = [TOP, Selection("rank", 2, "", 3), Selection("score", 2, "", 5), Selection("around", 1, "k1", 0)]
     try:
         for step in range(60):

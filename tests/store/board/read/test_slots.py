@@ -11,15 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import EVER, MOST_FOLDED, Forever, Periods, Rolling, Sliding, Window
 from live.errors import StoreUnavailableError
-from live.settings import Duration
 from live.store.board.read import slots
 from live.store.board.read.slots import TOP_POINTS, TopSlots, read_slots
 from live.store.board.rotation import catch_up
-from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.boards import built, open_ledger, rolling_board
 from tests.harness.store import valkey
 
 HOUR: Final = 3600
@@ -44,7 +42,7 @@ events = st.lists(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_points_hold_the_sums_of_their_events(valkey_url: str, name: str, events: Events, most: int) -> None:
     """The window and the number of points vary. If the board has one ranking, a member's points add up to its score."""
-    board = Board(id="b", title="b", window=WINDOWS[name], clock="event", ties="key")
+    board = built(id="b", title="b", window=WINDOWS[name], clock="event", ties="key")
 
     async def run() -> None:
         async with open_ledger(valkey_url, board) as ledger:
@@ -92,7 +90,7 @@ async def test_the_open_slot_is_the_last_point(valkey_url: str) -> None:
         assert [slot.start for slot in found.slots] == [T0 - 4 * HOUR, T0 - HOUR, T0 + 2 * HOUR]
         assert found.values == [[None, 2, 5]]
         assert len((await read_slots(ledger.state, ["a"], 100)).slots) == 7
-    async with open_ledger(valkey_url, Board(id="b", title="b", window=Forever())) as ledger:
+    async with open_ledger(valkey_url, built(id="b", title="b", window=Forever())) as ledger:
         await ledger.writer.add([make_entry("a", 2)])
         found = await read_slots(ledger.state, ["a"], 100)
         assert (found.slots, found.values) == ([EVER], [[2]])
@@ -175,7 +173,7 @@ async def test_a_failed_read_of_the_top_is_not_kept(tmp_path: Path) -> None:
     store = valkey(tmp_path)
     store.start()
     try:
-        async with open_ledger(store.url, rolling_board(), store_timeout=Duration(1)) as ledger:
+        async with open_ledger(store.url, rolling_board(), store_timeout=1) as ledger:
             await ledger.writer.add([make_entry("a", 3)])
             top = TopSlots()
             with store.frozen(), pytest.raises(StoreUnavailableError):

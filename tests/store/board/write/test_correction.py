@@ -4,7 +4,6 @@ import pytest
 
 import live.store.board.write.correction
 import live.store.board.write.merging
-from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Forever, Sliding
 from live.errors import SetupError, StoreUnavailableError
@@ -12,10 +11,10 @@ from live.store.board.state import BoardState
 from live.store.board.write.correction import Corrected, Correction, changes_of_union, correct
 from live.store.board.write.merging import Move, put_move, read_move
 from live.store.board.write.writer import BoardWriter
-from tests.harness.boards import BOARD, open_ledger
+from tests.harness.boards import BOARD, built, open_ledger
 from tests.harness.mutation import replaced
 
-FULL = Board(id="full", title="full", window=Forever(), max_members=2)
+FULL = built(id="full", title="full", window=Forever(), max_members=2)
 
 
 def change(member: str, add: int | None = None, score: int | None = None, time: int | None = None) -> Correction:
@@ -26,7 +25,7 @@ def change(member: str, add: int | None = None, score: int | None = None, time: 
 @pytest.mark.parametrize("window", [Forever(), Sliding(3600)])
 async def test_a_correction_adds_to_a_score_or_sets_it(valkey_url: str, window: Forever | Sliding) -> None:
     """The result has the scores before and after. A score of zero has no record. A change by zero is not counted."""
-    board = Board(id="b", title="b", window=window)
+    board = built(id="b", title="b", window=window)
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("a", 5), make_entry("b", 2), make_entry("c", 1)])
         found = await correct(ledger.writer, [change("a", add=-2), change("b", score=9), change("c", add=-1)])
@@ -40,7 +39,7 @@ async def test_a_correction_adds_to_a_score_or_sets_it(valkey_url: str, window: 
 
 async def test_a_correction_of_a_best_value_may_lower_it(valkey_url: str) -> None:
     """Zero is a score on such a board. The first score of a member is a change even if it is zero."""
-    board = Board(id="b", title="b", window=Forever(), operator="best")
+    board = built(id="b", title="b", window=Forever(), operator="best")
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("a", 5)])
         assert await correct(ledger.writer, [change("a", score=0), change("b", score=0)]) == [

@@ -4,9 +4,11 @@ import pytest
 
 from live.domain.event import make_entry
 from live.domain.window import EVER, Sliding
+from live.journal.log.entries import content
+from live.store.board.batch import LogEvents, SlotDelta
 from live.store.board.state import Clock
 from live.store.board.write.merging import Move, Value, merged, put_move, read_move
-from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
+from live.store.board.write.slot_assignment import Plan, begin_plan
 from tests.harness.boards import open_ledger
 from tests.harness.plans import HOUR, SERVER, forever
 
@@ -27,11 +29,14 @@ def test_the_events_that_are_still_in_a_sliding_window_move() -> None:
     events = {95_000: -1, 40_000: 1, 40_001: 2, 90_000: 0}
     move = merged(board, BOTH, "why", {}, events=events, metadata={})
     plan = filled(move, board, 100_000)
-    assert plan.events == [(40_001, -2, "old"), (40_001, 2, "new"), (95_000, 1, "old"), (95_000, -1, "new")]
-    assert (plan.till, plan.producers, plan.reason, move.slots) == (100_001, [":merge"], "why", 1)
-    assert plan.slots == {EVER.start: SlotPlan({"new": 1, "old": -1}, {"new": -1, "old": -2})}
+    times, amounts_ = [40_001, 40_001, 95_000, 95_000], [-2, 2, 1, -1]
+    assert plan.batch.events == LogEvents(list(times), amounts_, ["old", "new"] * 2)
+    assert (plan.till, plan.batch.producers, plan.batch.reason, move.slots) == (100_001, [":merge"], "why", 1)
+    moved = SlotDelta.of(EVER.start, "", {"new": 1, "old": -1})
+    moved.orders = [-1, -2]
+    assert plan.slots == {EVER.start: moved}
     plan = filled(move, board, 155_000)
-    assert (plan.events, plan.slots, plan.till, move.slots) == ([], {}, None, 0)
+    assert (plan.batch.events, plan.slots, plan.till, move.slots) == (None, {}, None, 0)
 
 
 def test_the_amounts_of_slots_in_the_window_move() -> None:
@@ -43,12 +48,12 @@ def test_the_amounts_of_slots_in_the_window_move() -> None:
     move = merged(SERVER, BOTH, "", held, events={}, metadata={})
     plan = filled(move, SERVER, 6 * HOUR * 1000)
     assert plan.slots == {
-        2 * HOUR: SlotPlan({"new": 4, "old": -4}),
-        3 * HOUR: SlotPlan({"new": 0, "old": 0}),
+        2 * HOUR: SlotDelta.of(2 * HOUR, "", {"new": 4, "old": -4}),
+        3 * HOUR: SlotDelta.of(3 * HOUR, "", {"new": 0, "old": 0}),
     }
     tied = forever(ties="first")
     move = merged(tied, BOTH, "", {"old": {EVER.start: b"0"}, "new": {EVER.start: b""}}, events={}, metadata={})
-    assert filled(move, tied, 0).slots[EVER.start].orders == {"new": 0, "old": 0}
+    assert filled(move, tied, 0).slots[EVER.start].orders == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -77,9 +82,9 @@ def test_one_of_two_values_stays_with_its_metadata(
     move = merged(board, BOTH, "", held, events={}, metadata=metadata)
     assert move.values == {start: left}
     planned = filled(move, board, 0).slots[start]
-    assert planned.amounts == {"new": left.value, "old": int(old)}
-    assert planned.orders == {"new": 0 if new and int(new) == left.value else -1, "old": 0}
-    assert (planned.metadata, planned.drops) == ({"new": left.metadata, "old": b""}, ["old"])
+    assert (planned.members, planned.amounts) == (["new", "old"], [left.value, int(old)])
+    assert planned.orders == [0 if new and int(new) == left.value else -1, 0]
+    assert ([content(one) for one in planned.metadata], planned.drops) == ([left.metadata, b""], [2])
 
 
 async def test_a_dry_move_only_counts_slots(valkey_url: str) -> None:

@@ -1,0 +1,1 @@
+"""The processes of a server: the one that starts all, and its workers."""

@@ -1,1 +1,0 @@
-"""The parts that all routes share: responses, middleware, static files, and turns for drawings."""

@@ -1,1 +1,0 @@
-"""Routes that change something: events, likes, and the routes for administrators."""

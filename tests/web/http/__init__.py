@@ -1,1 +1,0 @@
-"""Tests of responses, middleware and static files."""

@@ -1,1 +1,0 @@
-"""Tests of events and likes."""
