@@ -16,9 +16,7 @@ def main(root: Path) -> None:
     docs, site = root / project["docs_dir"], root / project["site_dir"]
     for page in docs.glob("*.md"):
         shutil.copy(page, site)
-    rows = re.findall(
-        r"^\| (\[.+?\]\(\S+?\)) \| (.+) \|$", (docs / "index.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    rows = re.findall(r"^- (\[.+?\]\(\S+?\)): (.+)$", (docs / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     lines = [f"# {project['site_name']}", "", f"> {project['site_description']}", "", "## Documentation", ""]
     lines += [f"- {link}: {text}" for link, text in rows]
     (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

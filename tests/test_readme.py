@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
 # The pages are in the order in which a reader follows them: after `api-keys`, nobody may post without an API key.
-PAGES: Final = ("README", "docs/quickstart", "docs/runtime-boards", "docs/api-keys", "docs/operations")
+PAGES: Final = ("README", "docs/quickstart", "docs/runtime-boards", "docs/api-keys", "docs/install", "docs/running")
 BLOCKS: Final = [
     block
     for page in PAGES

@@ -252,7 +252,7 @@ def test_a_web_framework_is_tried(framework: str) -> None:
         pytest.skip(f"{framework} is not installed, so its recipe was not tried")
 
 
-@pytest.mark.parametrize("page", ["tutorial-contest", "tutorial-usage"])
+@pytest.mark.parametrize("page", ["voting-evening", "tutorial-usage"])
 def test_a_tutorial_works(tmp_path_factory: pytest.TempPathFactory, page: str) -> None:
     """The test follows the page from its start to its end, in a folder whose path is short enough for a Unix socket."""
     with reader(tmp_path_factory.mktemp("t")) as person:
