@@ -41,7 +41,8 @@ _BROWSERS: Final = 3
 LONGEST: Final = (
     "test_fast.py", "test_failovers.py", "test_lost_failovers.py", "test_package.py", "test_viewers_mass.py",
     "test_properties.py", "test_sharded_notices.py", "test_readme.py",
-    "test_minority.py", "test_fuzz.py", "test_recipes.py", "test_blocks.py", "test_faults.py", "test_every_board.py", "test_runner.py",
+    "test_minority.py", "test_fuzz.py", "test_recipes.py", "test_blocks.py", "test_sites.py", "test_faults.py",
+    "test_every_board.py", "test_runner.py",
     "test_reference.py", "test_reload.py", "test_site.py", "test_full_memory.py", "test_past_turns.py",
     "test_topology.py", "test_one_lost_board.py", "test_flood.py", "test_lost_store.py", "test_javascript.py",
     "test_rotation.py", "test_unanswered_bodies.py", "test_connection_limits.py", "test_power_loss.py", "test_run.py",

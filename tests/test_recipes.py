@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,8 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 MODULES: Final = ROOT / ".tools" / "node_modules"
 PROGRAMS: Final = {
-    "fastapi": [sys.executable, "-m", "uvicorn", "fastapi_app:app", "--port", "8080"],
-    "django": [sys.executable, "django_app.py", "runserver", "--noreload", "8080"],
     "express": ["node", "express.mjs"],
     "go": ["go", "run", "main.go"],
 }

@@ -21,7 +21,8 @@ import httpx
 from tests.harness.network import free_port
 
 ROOT: Final = Path(__file__).parents[2]
-FILES: Final = ROOT / "docs" / "examples" / "recipes"
+EXAMPLES: Final = ROOT / "docs" / "examples"
+FILES: Final = EXAMPLES / "recipes"
 DEADLINE: Final = 150
 # Blocks with these commands run in a terminal of their own until the page ends.
 GOES_ON: Final = re.compile(r"\blive serve\b|\bcurl -N\b|-m websockets")
@@ -72,6 +73,7 @@ class Reader:
         bare = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{bare['PATH']}"
         self.environment = {**bare, "PATH": path, "LIVE_PORT": str(self.port), "NAKAMA_TOKEN": "t", "COLUMNS": "200"}
+        self.environment["EXAMPLES"] = str(EXAMPLES)
         for file in folder.iterdir():
             file.write_text(self.here(file.read_text(encoding="utf-8")), encoding="utf-8")
         self._shell = self._start(subprocess.PIPE)

@@ -1,0 +1,9 @@
+"""Runs the commands of Django: `python manage.py migrate`."""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "songs.settings")
+execute_from_command_line(sys.argv)
