@@ -120,222 +120,217 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Each setting takes one to three lines. The formatter would spread it over up to eight lines.
     # fmt: off
-    host: Annotated[str, _described("address to listen on",
+    host: Annotated[str, _described(
+        "address to listen on",
         "other machines reach the server",
-        "beyond this machine, producers need API keys, and clients a host of `LIVE_ALLOWED_HOSTS`")] = "127.0.0.1"
-    port: Annotated[int, _described("port to listen on; 0 picks a free port",
-        "several servers on one machine, or the port that a proxy expects",
-        "ports below 1024 need a right of the system", ge=0, le=65535)] = 8000
+        "needs API keys and `LIVE_ALLOWED_HOSTS`")] = "127.0.0.1"
+    port: Annotated[int, _described(
+        "port to listen on; 0 picks a free one",
+        "several servers on one machine",
+        "ports below 1024 need a privilege", ge=0, le=65535)] = 8000
     store: Annotated[str, _described(
-        "address of the store: `redis://…`, `unix://…`, "
-        "`redis+sentinel://…` or `redis+cluster://…`, with `rediss` for TLS; "
-        "without this setting, an embedded Valkey starts",
-        "servers on several machines share the boards; replicas and more memory",
-        "a store to run, with `appendfsync always`, and a network round trip for each batch")] = ""
+        "address of the store: `redis://…`, `unix://…`, `redis+sentinel://…` or `redis+cluster://…`, with "
+        "`rediss` for TLS; without it, an embedded Valkey starts",
+        "several servers share boards; replicas",
+        "a store to run, and a round trip per batch")] = ""
     data_dir: Annotated[Path, _described(
-        "directory for the data of the embedded Valkey and for the server's notes about its store",
+        "directory of the embedded Valkey, the SQLite journal and the server's own files",
         "a larger or faster disk",
-        "moving it needs a stopped server", Path)] = Path("live-data")
+        "moving it means stopping the server", Path)] = Path("live-data")
     store_memory: Annotated[int, _described(
-        "memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory",
+        "memory limit of the embedded Valkey; 0 is half of the machine or container",
         "more members and longer windows",
-        "memory that other programs lack; while the store writes a new file, it can need twice as much",
+        "up to twice as much while the store rewrites its file",
         _parse_size)] = 0
     journal: Annotated[str, _described(
-        "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
-        "and `off` keeps no journal",
-        "recovering a lost store, the past, and exports",
-        "about 3 MB of disk for a million events; PostgreSQL is a server to run")] = "sqlite"
+        "database of the journal: `sqlite` (a file in the data directory), `postgresql://…` or `off`",
+        "recovery of a lost store, the past, exports",
+        "about 3 MB of disk per million events")] = "sqlite"
     journal_ack: Annotated[bool, _described(
-        "acknowledge events only when they are in the journal's database too, so that they are on two disks",
-        "no acknowledged event is lost with one disk",
-        "each batch also waits until SQL has committed it")] = False
+        "acknowledge events only when the journal's database has them too",
+        "no event is lost with one disk",
+        "each batch also waits for SQL")] = False
     journal_backlog: Annotated[int, _described(
-        "maximum bytes of a board's journal that may wait in the store; "
-        "beyond this, POST returns 503",
-        "events count for longer while the database is away",
-        "memory of the store for each board", _parse_size)] = 256 * 1024**2
+        "bytes of a board's journal that may wait in the store; beyond it, POST returns 503",
+        "the database may be away for longer",
+        "memory of the store per board", _parse_size)] = 256 * 1024**2
     journal_events: Annotated[int, _described(
-        "how long the journal keeps every event",
-        "a longer past with every event",
-        "disk, in proportion to the time", parse_retention)] = DEFAULT_RETENTION
+        "how long the journal keeps each event",
+        "a longer past, event by event",
+        "disk", parse_retention)] = DEFAULT_RETENTION
     journal_periods: Annotated[int, _described(
-        "how long the journal keeps the periods that a calendar board does not keep any more",
+        "how long the journal keeps periods that have left their boards",
         "older periods stay readable",
-        "disk, a row for each member of a period", parse_retention)] = 400 * 86400
-    max_boards: Annotated[int, _described("maximum number of boards",
+        "disk: a row per member and period", parse_retention)] = 400 * 86400
+    max_boards: Annotated[int, _described(
+        "maximum boards",
         "more boards",
-        "memory and background work of each process for each board in use", ge=1)] = 1000
+        "memory and background work for each", ge=1)] = 1000
     boards: Annotated[Path | None, _described(
         "TOML file that defines boards at each start and reload; without it, an empty store gets `posts`",
-        "boards that are kept in a file, with their history in version control",
+        "boards in version control",
         "a file to deliver to each server", Path)] = None
     workers: Annotated[int, _described(
-        "number of server processes; limits for clients apply to all of them together",
-        "more processors for viewers and requests",
-        "about 100 MB of memory for each, and a share of each limit instead of the whole", ge=1, le=64)] = 1
+        "number of server processes",
+        "more processor cores for requests and viewers",
+        "about 100 MB of memory each", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
-        "what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both",
-        "viewers can't slow down events: each has processes of its own",
-        "two kinds of processes, which need one store and a proxy before them")] = "all"
+        "what to serve: `ingest` takes events, `viewers` serves boards, `all` does both",
+        "viewers can't slow down events",
+        "two kinds of servers, and a proxy")] = "all"
     demo: Annotated[bool, _described(
-        "generate sample events in one of the processes; without a boards file, also sample boards",
-        "a board that moves without a producer",
+        "generate sample events, and sample boards unless there is a boards file",
+        "boards that move without a producer",
         "invented events in your data directory")] = False
-    open: Annotated[bool, _described("accept events without an API key, from any address",
+    open: Annotated[bool, _described(
+        "accept events without an API key, from any address",
         "producers need no API key",
-        "everybody who reaches the server may send events")] = False
+        "everybody who reaches the server can send events")] = False
     allowed_hosts: Annotated[tuple[str, ...], _described(
-        "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; "
-        "`*` allows any",
+        "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; `*` allows "
+        "any",
         "the server answers under these names",
-        "each name is a name that pages of others can use too, if you do not control it", check_pattern)] = ()
+        "whoever controls such a name can point browsers here", check_pattern)] = ()
     trusted_proxies: Annotated[tuple[str, ...], _described(
-        "addresses and networks of proxies, comma-separated, whose `X-Forwarded-…` are trusted",
-        "clients behind the proxy have limits of their own, and links begin with `https`",
-        "who can send from these addresses can pretend to be any client", check_network)] = ()
+        "proxies whose `X-Forwarded-…` headers count: addresses and networks, comma-separated",
+        "limits for each client behind a proxy; `https` links",
+        "these addresses can pretend to be any client", check_network)] = ()
     root_path: Annotated[str, _described(
-        "path prefix under which a proxy serves this server, such as `/live`",
+        "path at which a proxy serves this server, such as `/live`",
         "one host for several applications",
-        "the proxy must cut the prefix off", check_root_path)] = ""
+        "the proxy must cut the path off", check_root_path)] = ""
     anonymous_admin: Annotated[bool, _described(
-        "let programs on this machine change boards without an API key, as long as they may post without one; "
-        "this never applies through a proxy or under another host name",
-        "scripts on this machine need no API key",
-        "each program and user of this machine may delete boards")] = False
+        "let programs that post from this machine without an API key also change boards",
+        "local scripts need no API key",
+        "every program on the machine can delete boards")] = False
     visibility: Annotated[Literal["public", "private"], _described(
-        "who may read a board whose definition has no `visibility`: everybody, or only clients with an API key for it",
-        "no board is public by mistake",
-        "each viewer needs an API key or a token, and no cache can answer for the server"
+        "who may read boards that set no `visibility`: `public` or `private`",
+        "with `private`, no board is public by mistake",
+        "every viewer needs an API key or token; no caches"
     )] = "public"
     token_secret: Annotated[TokenSecret, _described(
-        "secret of at least 32 bytes with which viewer tokens are signed (HS256); without it, and without "
-        "`LIVE_TOKEN_JWKS`, the server takes no tokens",
-        "your application decides who may watch and vote",
-        "whoever has the secret can sign tokens for everything", _parse_token_secret)] = TokenSecret()
+        "secret of at least 32 bytes that signs viewer tokens (HS256)",
+        "your application decides who watches and votes",
+        "whoever has the secret can sign any token", _parse_token_secret)] = TokenSecret()
     token_jwks: Annotated[str, _described(
-        "file or `https` address of the public keys with which viewer tokens are checked "
-        "(a JSON Web Key Set for RS256, ES256 or EdDSA)",
-        "tokens of an identity provider, and no secret on the server",
-        "events and pages depend on the address when keys change", _parse_token_keys)] = ""
-    token_audience: Annotated[str, _described("what `aud` of a viewer token must be",
-        "tokens for other applications of the same signer are refused",
+        "file or `https` address of the public keys of viewer tokens (JSON Web Key Set: RS256, ES256 or EdDSA)",
+        "tokens of an identity provider; no secret here",
+        "new keys need the address to answer", _parse_token_keys)] = ""
+    token_audience: Annotated[str, _described(
+        "`aud` that viewer tokens must have",
+        "tokens for other applications are refused",
         "signers must name it", min_length=1)] = "live-board"  # noqa: S105 - no password
-    token_issuer: Annotated[str, _described("what `iss` of a viewer token must be; empty allows any",
-        "tokens of other signers with the same keys are refused",
+    token_issuer: Annotated[str, _described(
+        "`iss` that viewer tokens must have; empty allows any",
+        "tokens of other signers are refused",
         "signers must name it")] = ""
     tokens_since: Annotated[int, _described(
-        "viewer tokens that were signed before this time are refused, such as `2026-11-24T12:00:00Z`; "
-        "with this setting, every token needs `iat`",
+        "refuse viewer tokens signed before this time, such as `2026-11-24T12:00:00Z`, or without `iat`",
         "all stolen tokens end at once",
         "everybody needs a new token", _parse_instant)] = 0
     metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
-        "who may read `/metrics`: everybody, API keys with the verb `read` or `admin`, or nobody; "
-        "`auto` is `key` on a server with a private board, and `open` on any other",
-        "a monitor without an API key",
-        "`open` tells everybody the load and the names of boards")] = "auto"
+        "who may read `/metrics`: `open` everybody, `key` API keys that may `read` or `admin`, `off` nobody; "
+        "`auto` is `key` with a private board, else `open`",
+        "`open`: a monitor without an API key",
+        "`open` shows the load and the boards' names")] = "auto"
     admin_page: Annotated[Literal["off", "local", "on"], _described(
-        "which browsers may open the admin page: none, those on this machine that use no proxy, or all; each person "
-        "signs in with an admin API key, and browsers on other machines need TLS",
-        "moderation and API keys in a browser",
+        "browsers that may open the admin page: `off` none, `local` those on this machine without a proxy, `on` "
+        "all, with TLS",
+        "moderation in a browser",
         "with `on`, a stolen admin API key works from everywhere")] = "local"
     rate: Annotated[int, _described(
-        "events per second for a producer that has no rate of its own; 0 means no limit",
-        "one producer can't use up the server",
-        "a producer above it waits; a high value lets one producer delay the others", ge=0)] = 100_000
+        "events per second of a producer without a rate of its own; 0 is no limit",
+        "faster producers",
+        "one producer can delay the others", ge=0)] = 100_000
     read_rate: Annotated[int, _described(
-        "read requests per second of one API key, or of one address (or IPv6 /64 network) without an API key; "
-        "0 means no limit",
-        "one client can't use up the server",
-        "many people behind one address share it; a high value lets one client delay the others", ge=0)] = 5000
+        "reads per second of an API key, or of an address without one; 0 is no limit",
+        "more people behind one address",
+        "one client can delay the others", ge=0)] = 5000
     like_rate: Annotated[int, _described(
-        "likes per second that one address (or IPv6 /64 network) may send with the like buttons of pages; "
-        "0 means no limit. A voter with a viewer token has a limit of its own, which is the same",
-        "a hall of phones behind one address can vote at once",
+        "likes per second of an address, or of a voter with a token; 0 is no limit",
+        "a hall of phones behind one address votes at once",
         "one person with many cookies can vote as often", ge=0)] = 50
     key_prefix: Annotated[str, _described(
-        "prefix of every store key",
+        "prefix of every key in the store",
         "several installations in one store",
-        "each prefix has boards, API keys and a journal of its own", pattern="^[a-z0-9_-]{1,32}$",
+        "separate boards, API keys and journals", pattern="^[a-z0-9_-]{1,32}$",
         in_words="1 to 32 of a-z, 0-9, - and _, such as live-2")] = "live"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _described(
-        "lowest severity to log; repeated warnings are counted and logged once every 10 seconds",
+        "lowest severity to log",
         "`debug` shows why something happens",
-        "more lines, and more time for each request")] = "info"
+        "more lines and time per request")] = "info"
 
     max_connections: Annotated[int, _described(
-        "maximum HTTP connections, not counting viewers; one address (or IPv6 /64 network) may have half",
-        "more clients that send and read at once",
-        "a file descriptor and memory for each", ge=1)] = 4096
+        "maximum HTTP connections, besides viewers; one address may have half",
+        "more clients at once",
+        "a file descriptor and memory each", ge=1)] = 4096
     max_unanswered: Annotated[int, _described(
-        "maximum bytes of bodies that are not answered yet, at most half of them from one address; "
-        "beyond this, the server reads no more. Responses that clients have not read yet may take twice as much",
-        "more large bodies at once, and slow clients keep their connections",
+        "bytes of unanswered bodies; one address may have half, and unread responses take twice as much",
+        "more large bodies at once",
         "memory of the process", ge=65536)] = 128 * 1024 * 1024
-    idle_timeout: Annotated[float, _described("how long a connection may stay idle between requests",
-        "fewer handshakes; longer than that of the proxy in front",
-        "places in `max_connections` for clients that may never come back", parse_time)] = 60.0
+    idle_timeout: Annotated[float, _described(
+        "how long a connection may be idle between requests",
+        "fewer handshakes; set it above a proxy's",
+        "idle clients keep connections", parse_time)] = 60.0
     max_body: Annotated[int, _described(
-        "maximum bytes of a POST body, after decompression; a body of 1 MiB can hold up the other clients of a process "
-        "for 50 ms",
+        "maximum bytes of a POST body, decompressed",
         "larger batches",
-        "a body of 1 MiB can hold up the other clients of a process for 50 ms", ge=1)] = 256 * 1024
+        "1 MiB can hold up other clients for 50 ms", ge=1)] = 256 * 1024
     dedupe_window: Annotated[float, _described(
-        "minimum time for which an event's id is remembered",
-        "an event that is sent again later still counts once",
-        "about 40 bytes of the store for each event with an id", parse_time)] = 86400.0
+        "how long event ids are remembered, at least",
+        "late repetitions still count once",
+        "about 40 bytes of the store per id", parse_time)] = 86400.0
     store_timeout: Annotated[float, _described(
-        "how long to wait for a reply of the store; if the store owes replies and sends nothing for three times as "
-        "long, the server closes the connection",
-        "a store that is far away or slow still counts",
-        "a dead store is noticed later, and requests wait for it", parse_time)] = 1.0
+        "how long to wait for a reply of the store",
+        "a slow or distant store still counts",
+        "a dead store is noticed later", parse_time)] = 1.0
     write_deadline: Annotated[float, _described(
-        "how long a write is retried before POST returns 503; "
-        "the default is `8s` with Sentinels or a Cluster, and `2s` otherwise",
-        "a failover that takes longer refuses no event",
-        "requests wait longer before they are refused", parse_time)] = 0.0
+        "how long to retry a write before POST returns 503; `8s` with Sentinels or a Cluster",
+        "a longer failover refuses no event",
+        "longer waits before a refusal", parse_time)] = 0.0
     wait_replicas: Annotated[int, _described(
-        "number of replicas that must hold a write before it is acknowledged; "
-        "the default is 1 with Sentinels or a Cluster, and 0 otherwise",
-        "an event survives the loss of as many stores",
-        "a network round trip for each batch; too few replicas stop all events", ge=0, le=5)] = -1
+        "replicas that must have a write before it is acknowledged; 1 with Sentinels or a Cluster",
+        "events survive the loss of as many stores",
+        "a round trip per batch; too few replicas stop all events", ge=0, le=5)] = -1
 
     cache: Annotated[int, _described(
-        "how long proxies, CDNs and browsers may answer reads of boards without asking the server; "
-        "`off` makes them ask each time",
+        "how long caches may answer reads of boards; `off` makes them ask each time",
         "a CDN answers most reads",
-        "readers see a board that is as much older", parse_cache_time)] = 0
+        "boards are that much older", parse_cache_time)] = 0
 
-    rotation_step: Annotated[int, _described("members of a slot to subtract per script call",
-        "old slots of large boards leave sooner",
-        "longer script calls, which delay events: 64 members take about 1 ms", ge=1, le=2000)] = 64
+    rotation_step: Annotated[int, _described(
+        "members of an old slot to subtract per script call",
+        "slots of large boards leave sooner",
+        "events wait longer: 1 ms per 64 members", ge=1, le=2000)] = 64
 
     conflation_interval: Annotated[float, _described(
         "minimum time between two messages to a viewer",
-        "viewers see a change sooner",
-        "more messages, each of which takes processor time and bandwidth", parse_time)] = 0.1
-    max_viewers: Annotated[int, _described("maximum viewers; one address (or IPv6 /64 network) may have half",
+        "less processor time and bandwidth",
+        "viewers see changes later", parse_time)] = 0.1
+    max_viewers: Annotated[int, _described(
+        "maximum viewers; one address may have half",
         "more people watch at once",
-        "a file descriptor and 1.9 KB for each, and processor time for each message", ge=0)] = 20_000
-    max_board_viewers: Annotated[int, _described("maximum viewers of one board",
-        "one board may be more popular",
-        "it can take the places of the viewers of other boards", ge=0)] = 20_000
+        "1.9 KB, a file descriptor and processor time each", ge=0)] = 20_000
+    max_board_viewers: Annotated[int, _described(
+        "maximum viewers of one board",
+        "a board may be more popular",
+        "fewer places for other boards", ge=0)] = 20_000
     slow_timeout: Annotated[float, _described(
-        "a viewer that reads nothing for this long is disconnected",
+        "how long a viewer may read nothing before it is disconnected",
         "viewers with a bad connection stay",
-        "places and buffers for viewers that are gone", parse_time)] = 15.0
-    max_items: Annotated[int, _described("maximum number of members that have a title",
-        "more members with titles and pictures",
-        "memory in the store and in each process for each title", ge=0)] = 100_000
+        "places and buffers of absent viewers", parse_time)] = 15.0
+    max_items: Annotated[int, _described(
+        "maximum members with a title",
+        "more titles and pictures",
+        "memory in the store and each process", ge=0)] = 100_000
     image_hosts: Annotated[tuple[str, ...], _described(
-        "hosts of the pictures of members, comma-separated, such as `img.example.org` or `*.example.org`",
-        "pictures beside the names",
-        "these hosts learn the addresses of your viewers", check_pattern)] = ()
+        "hosts of members' pictures, comma-separated, such as `img.example.org` or `*.example.org`",
+        "pictures beside names",
+        "these hosts learn viewers' addresses", check_pattern)] = ()
     allowed_origins: Annotated[tuple[str, ...], _described(
-        "additional origins whose pages may watch boards and vote with viewer tokens, comma-separated; the "
-        "server's own origin always may",
+        "other origins whose pages may watch boards and vote with tokens, comma-separated",
         "boards on pages of other sites",
-        "these pages can vote for their visitors who have a token", check_origin)] = ()
+        "these pages can vote for their visitors", check_origin)] = ()
     # fmt: on
 
     def __post_init__(self) -> None:
