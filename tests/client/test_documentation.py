@@ -19,7 +19,7 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encod
 EXAMPLES: Final = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 PRINTS: Final = [
     "2 counted, 0 rejected", "5000 counted", "accepted 1", "1 post 0 1000", "post 1 is 997 behind post 0",
-    "1 post 0 1000",
+    "2 members",
 ]  # fmt: skip
 
 

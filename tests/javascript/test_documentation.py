@@ -34,7 +34,7 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "static" / "client"
 EXPORTS: Final = json.loads((PACKAGE / "package.json").read_text())["exports"]
 # The examples, in the order in which the two documents have them. A new example needs a name here, and a run below.
-TOP, SEND, VOTE, ELEMENT, STYLE, REACT, WORDS, ELEMENT_BY_NAME, WATCH, REACT_OF_PACKAGE, SEND_OF_PACKAGE = (
+ELEMENT, STYLE, TOP, REACT, SEND, VOTE, WORDS, ELEMENT_BY_NAME, WATCH, REACT_OF_PACKAGE, SEND_OF_PACKAGE = (
     example
     for page in (ROOT / "docs" / "javascript.md", PACKAGE / "README.md")
     for example in re.findall(
