@@ -159,7 +159,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "a longer past, event by event",
         "disk", parse_retention)] = DEFAULT_RETENTION
     journal_periods: Annotated[int, _described(
-        "how long the journal keeps periods that have left their boards",
+        "how long the journal keeps old periods of calendar boards",
         "older periods stay readable",
         "disk: a row per member and period", parse_retention)] = 400 * 86400
     max_boards: Annotated[int, _described(
