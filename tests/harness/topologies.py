@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import hiredis
 import redis
@@ -289,12 +289,20 @@ def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelS
 
 
 def plain_client(url: str) -> redis.Redis:
-    """Return a client of redis-py itself, without our code. For a Cluster, it is a client of the first server."""
+    """Return a client of redis-py itself, without our code.
+
+    With Sentinels, it is a client of the present primary. For a Cluster, it is a client of the first server.
+    """
     if url.startswith("redis+sentinel"):
         sentinels = Sentinel(servers_of(url, 0), socket_timeout=DEADLINE)  # type: ignore[no-untyped-call]
-        return cast("redis.Redis", sentinels.master_for(NAME))  # type: ignore[no-untyped-call]
-    host, port = servers_of(url, 0)[0] if url.startswith("redis+cluster") else ("", 0)
-    return redis.Redis(host=host, port=port) if port else redis.Redis.from_url(url)
+        host, port = sentinels.discover_master(NAME)  # type: ignore[no-untyped-call]
+        for sentinel in sentinels.sentinels:  # nobody else closes them
+            sentinel.close()
+        return redis.Redis(host=host, port=port)
+    if url.startswith("redis+cluster"):
+        host, port = servers_of(url, 0)[0]
+        return redis.Redis(host=host, port=port)
+    return redis.Redis.from_url(url)
 
 
 def nodes(server: Server) -> list[str]:
