@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -47,12 +48,11 @@ class Block(NamedTuple):
 def blocks_of(text: str) -> list[Block]:
     """The blocks of a page in order, each with the output that the page shows after it."""
     found = [Block(*each) for each in _BLOCK.findall(text)]
-    after = [*found[1:], Block("", "", "")]
     return [
         block._replace(shows=shown.text)
         if block.language == "sh" and shown.language in {"text", "json"} and not shown.file
         else block
-        for block, shown in zip(found, after, strict=True)
+        for block, shown in pairwise([*found, Block("", "", "")])
     ]
 
 
