@@ -23,7 +23,7 @@ LANGUAGES: Final = {
     "yaml",
 }  # fmt: skip
 NOT_YET: Final = {
-    "api-keys", "backup", "contests", "guarantees", "http-api", "install", "journal", "live-protocol", "metrics",
+    "api-keys", "backup", "contests", "guarantees", "install", "journal", "metrics",
     "moderation", "moving", "private-boards", "running", "runtime-boards", "systemd",
 }  # fmt: skip
 FOLLOWED: Final = [
