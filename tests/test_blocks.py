@@ -23,8 +23,8 @@ LANGUAGES: Final = {
     "yaml",
 }  # fmt: skip
 NOT_YET: Final = {
-    "api-keys", "backup", "contests", "guarantees", "install", "journal", "metrics",
-    "moderation", "moving", "private-boards", "running", "runtime-boards", "systemd",
+    "backup", "guarantees", "install", "journal", "metrics",
+    "moderation", "moving", "running", "systemd",
 }  # fmt: skip
 FOLLOWED: Final = [
     page

@@ -1,5 +1,6 @@
 """The documentation lists everything in the contract, and its references exist."""
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -136,6 +137,19 @@ def test_the_example_file_has_every_kind_of_board() -> None:
     assert any(board.union for board in boards)
     assert any(board.votes for board in boards)
     assert any(board.packing for board in boards)
+
+
+def test_the_evening_explains_each_refused_vote() -> None:
+    """The page has each message with which a phone refuses a vote or a ticket. A name or a number in it may differ."""
+    page = DOCS["voting-evening"].lower()
+    texts = json.loads((ROOT / "templates" / "words" / "en.json").read_text(encoding="utf-8"))
+    refused = [
+        text.removeprefix("Not counted: ").replace("{name}", "Echo")
+        for name, text in texts.items()
+        if name.startswith("refused: ") or name in {"ticket_unknown", "ticket_off", "ticket_wait"}
+    ]
+    assert len(refused) > 15
+    assert [text for text in refused if re.split(r"[.,]| in \{n\}", text)[0].lower() not in page] == []
 
 
 def test_every_unit_cost_can_be_measured_again() -> None:

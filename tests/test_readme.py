@@ -24,8 +24,8 @@ from tests.harness.settings import fresh_settings
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
-# The pages are in the order in which a reader follows them: after `api-keys`, nobody may post without an API key.
-PAGES: Final = ("README", "docs/quickstart", "docs/runtime-boards", "docs/api-keys", "docs/install", "docs/running")
+# The pages are in the order in which a reader follows them.
+PAGES: Final = ("README", "docs/quickstart", "docs/install", "docs/running")
 BLOCKS: Final = [
     block
     for page in PAGES
@@ -59,11 +59,6 @@ STEPS: Final = [
     Step("curl -N", "event: sync", goes_on=True),
     Step(".venv/bin/python -m websockets", '"type":"sync"', goes_on=True),
     Step("ADMIN=", '"board":"today"'),
-    Step("ADMIN=", '"what":"frozen","board":"june"'),  # boards over HTTP
-    Step("ADMIN=", '"counts_again":true'),
-    Step(". .venv/bin/activate\nlive boards", "estimate"),
-    Step(". .venv/bin/activate\nKEY=", ANSWER),  # API keys
-    Step(". .venv/bin/activate\nlive keys", "Revoked."),
     Step("KEY=$(docker", ANSWER),  # operations
     Step(".venv/bin/live serve --role ingest", STARTED, goes_on=True),
     Step(".venv/bin/live serve --role viewers", STARTED, goes_on=True),
