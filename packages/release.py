@@ -1,15 +1,27 @@
-"""Gives the project a version: `python packages/release.py 0.2.0`, or `--check v0.2.0` before something is published.
+"""Gives the project a version: `python packages/release.py 0.2.0`.
 
 A release also closes the section "Unreleased" of the changelog. A version such as 0.3.0.dev0 leaves it open.
 
-`--address https://… v0.2.0` writes the address of the repository into the files of the packages, before they are built.
-The workflow of a release runs it. Do not commit what it changes.
+`--dry-run 0.2.0` changes nothing. It makes, builds and checks the release in a temporary copy, and prints what to do
+next.
+
+The workflow of a release runs the other three. Do not commit what they change:
+
+- `--check v0.2.0` refuses a tag that is not the version of the files.
+- `--address https://… v0.2.0` writes the address of the repository into the files of the packages.
+- `--build FOLDER` builds what is published: the packages, the list of their parts (SBOM), and the notes.
+
+`make check` installs what `--dry-run` and `--build` need: call them with `.venv/bin/python`.
 """
 
 import json
+import os
 import posixpath
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -24,9 +36,17 @@ PLACES: Final = (
 MANIFEST: Final = "static/client/package.json"
 OPEN: Final = "## [Unreleased]\n"
 PROJECTS: Final = ("pyproject.toml", "packages/client/pyproject.toml")
-DESCRIPTIONS: Final = ("README.md", "packages/client/README.md", "static/client/README.md")
+DESCRIPTIONS: Final = ("README.md", "CHANGELOG.md", "packages/client/README.md", "static/client/README.md")
 RELATIVE: Final = re.compile(r"""(\]\(|\bsrc(?:set)?=")(?![a-z]+:|[#/])([^)"\s]+)""")
 PICTURES: Final = (".webp", ".svg", ".png")
+NEXT: Final = """
+Everything passed. If you ran `make check test image` too, release it:
+
+  python packages/release.py {version}
+  git commit --all --message 'Release {version}'
+  git tag --sign --message 'Release {version}' v{version}
+  git push --atomic origin HEAD v{version}
+"""
 
 
 def npm_version(version: str) -> str:
@@ -99,8 +119,111 @@ def write_address(root: Path, address: str, tag: str) -> None:
     path.write_text(text.replace(licence, f'{licence}  "repository": {json.dumps(repository)},\n', 1), encoding="utf-8")
 
 
+def notes(root: Path, version: str) -> str:
+    """Return the section of the changelog, which the page of a release shows."""
+    title = "Unreleased" if "dev" in version else version
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = re.search(rf"^## \[{re.escape(title)}\].*?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if section is None or not section[1].strip():
+        raise SystemExit(f"CHANGELOG.md says nothing about {version}: write what is new under {OPEN.strip()}")
+    return section[1].strip() + "\n"
+
+
+def build(root: Path, folder: Path) -> None:
+    """Build the Python packages in the folder `python`, and write the list of their parts (SBOM)."""
+    python = folder / "python"
+    version = version_of(root)
+    uv = (tool("uv"), "build", "--quiet", "--build-constraints", "constraints.txt", "--out-dir", str(python))
+    run(root, *uv, ".")  # the sdist, and from that the wheel
+    run(root, *uv, "--wheel", "packages/client")
+    (python / ".gitignore").unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        project = Path(name) / "pyproject.toml"
+        text = (root / "pyproject.toml").read_text(encoding="utf-8")
+        project.write_text(text.replace('dynamic = ["version"]', f'version = "{version}"', 1), encoding="utf-8")
+        run(
+            root, tool("cyclonedx-py"), "requirements", "image/requirements.txt", "--pyproject", str(project),
+            "--output-reproducible", "--output-file", str(folder / f"live-board-{version}.cdx.json"),
+        )  # fmt: skip
+
+
+def pack(root: Path, folder: Path) -> None:
+    """Write the notes, and build the npm package in the folder `npm`."""
+    (folder / "notes.md").write_text(notes(root, version_of(root)), encoding="utf-8")
+    if shutil.which("npm"):
+        npm = folder / "npm"
+        npm.mkdir()
+        run(root, "npm", "pack", "./static/client", "--silent", "--pack-destination", str(npm))
+    else:
+        sys.stderr.write("Skipped: the npm package, which needs npm.\n")
+
+
+def dry_run(root: Path, version: str) -> None:
+    """Make, build and check a release in a copy of the checkout, which must have no changes of its own."""
+    tag = f"v{version}"
+    if "dev" in version:
+        raise SystemExit(f"{version} is a version in development, which nobody publishes: write 0.2.0 or 0.2.0rc1")
+    if changed := run(root, "git", "status", "--porcelain"):
+        raise SystemExit(f"Commit these changes first:\n{changed}")
+    if run(root, "git", "tag", "--list", tag):
+        raise SystemExit(f"{tag} is released already")
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name) / "checkout"
+        run(root, "git", "clone", "--quiet", "--shared", str(root.resolve()), str(copy))
+        if (root / ".tools").exists():
+            (copy / ".tools").symlink_to((root / ".tools").resolve())  # the compiler of the npm package's types
+        release(copy, version)
+        check(copy, tag)
+        lines = run(copy, "git", "diff", "--no-color", "--no-prefix", "--unified=0").splitlines()
+        shown = [line for line in lines if line.startswith(("+", "-")) and not line.startswith("---")]
+        say(f"The version {version} changes:", *(line.replace("+++ ", "\n", 1) for line in shown), "")
+        write_address(copy, "https://example.com/owner/live-board", tag)
+        made = copy / "build" / "release"
+        build(copy, made)
+        pack(copy, made)
+        files = sorted(path for path in made.rglob("*") if path.is_file())
+        say("It publishes:", "", *(f"{path.stat().st_size >> 10:6} kB  {path.relative_to(made)}" for path in files), "")
+        say("It is installed in empty environments:", "")
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_package.py"]
+        if subprocess.run(tests, cwd=copy, env={**os.environ, "TEST_PACKAGES": str(made)}, check=False).returncode:
+            raise SystemExit("These packages must not be published.")
+    say(NEXT.format(version=version))
+
+
+def version_of(root: Path) -> str:
+    """Return the version of a checkout."""
+    name, before = PLACES[0]
+    return re.findall(f'^{before}(.+)"$', (root / name).read_text(encoding="utf-8"), re.MULTILINE)[0]
+
+
+def tool(name: str) -> str:
+    """Return the path of a program of this virtual environment."""
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        raise SystemExit(f"Missing: {name}. Run `make check`, and then .venv/bin/python {' '.join(sys.argv)}")
+    return str(path)
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command that must succeed, and return what it prints."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def say(*lines: str) -> None:
+    """Print lines at once, before a command prints its own."""
+    print(*lines, sep="\n", flush=True)
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["--dry-run", version]:
+            dry_run(Path(), version)
+        case ["--build", folder]:
+            build(Path(), Path(folder).absolute())
+            pack(Path(), Path(folder).absolute())
         case ["--address", address, tag]:
             write_address(Path(), address, tag)
         case ["--check", tag]:

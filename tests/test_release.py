@@ -1,7 +1,9 @@
 """How a version is made and published: each file has the version, and each workflow runs only pinned actions."""
 
 import json
+import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -70,7 +72,7 @@ def test_the_packages_of_a_release_name_the_repository(checkout: Path) -> None:
     manifest = json.loads((checkout / "static/client/package.json").read_text(encoding="utf-8"))
     assert manifest["repository"]["url"] == f"git+{address}.git"
     found = []
-    for name in ("README.md", "packages/client/README.md", "static/client/README.md"):
+    for name in ("README.md", "CHANGELOG.md", "packages/client/README.md", "static/client/README.md"):
         text = (checkout / name).read_text(encoding="utf-8")
         found += re.findall(r"""\]\(([^)]+)\)|src(?:set)?="([^"]+)""", text)
     links = [link or picture for link, picture in found]
@@ -80,9 +82,73 @@ def test_the_packages_of_a_release_name_the_repository(checkout: Path) -> None:
     assert all((ROOT / link.partition("/v7.8.9/")[2]).exists() for link in own)
     assert "has an address already" in release(checkout, "--address", address, "v7.8.9")
     assert "not the address" in release(checkout, "--address", "https://host.example", "v7.8.9")
-    runs = [step["run"] for step in steps(WORKFLOWS["release.yml"]) if "--address" in step.get("run", "")]
-    assert ["python -m build" in run for run in runs] == [True, False]
-    assert "npm publish" in runs[1]
+    (building,) = [step["run"] for step in steps(WORKFLOWS["release.yml"]) if "--address" in step.get("run", "")]
+    assert building.index("--address") < building.index("--build") < building.index("tests/test_package.py")
+
+
+def test_the_notes_of_a_release_are_its_section_of_the_changelog(tmp_path: Path) -> None:
+    """The notes end where the section before it begins. A release without notes is refused."""
+    sections = (
+        "# Changelog",
+        "## [Unreleased]",
+        "## [7.8.9] - 2026-12-01",
+        "New.",
+        "### Boards",
+        "## [7.8.8] - 2026-11-01",
+        "Old.",
+    )
+    (tmp_path / "CHANGELOG.md").write_text("\n\n".join(sections), encoding="utf-8")
+    notes = runpy.run_path(str(ROOT / "packages" / "release.py"))["notes"]
+    assert notes(tmp_path, "7.8.9") == "New.\n\n### Boards\n"
+    assert notes(tmp_path, "7.8.8") == "Old.\n"
+    for version in ("7.9.0.dev0", "7.8.7"):
+        with pytest.raises(SystemExit, match="says nothing about"):
+            notes(tmp_path, version)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the checkout")
+@pytest.mark.timeout(900)
+def test_a_dry_run_builds_and_checks_the_release_and_changes_nothing(tmp_path: Path) -> None:
+    """It runs in a repository with the files of this checkout, as they are now. It refuses what is not committed."""
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+
+    def at(*command: str) -> str:
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).exists():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".tools").symlink_to(ROOT / ".tools")
+    at(*git, "init", "--quiet")
+    assert "Commit these changes first:\n?? " in release(tmp_path, "--dry-run", "7.8.9")
+    at(*git, "add", "--all")
+    at(*git, "commit", "--quiet", "--message", "a")
+    at(*git, "tag", "v7.8.8")
+    assert "v7.8.8 is released already" in release(tmp_path, "--dry-run", "7.8.8")
+    assert "a version in development" in release(tmp_path, "--dry-run", "7.9.0.dev0")
+    before = at("git", "rev-parse", "HEAD")
+
+    # The tests of the packages take a minute, so here the dry run calls only those that install nothing.
+    environment = {**os.environ, "PYTEST_ADDOPTS": "-k 'contains or metadata or parts'"}
+    command = [sys.executable, "packages/release.py", "--dry-run", "7.8.9"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    printed = done.stdout
+    assert done.returncode == 0, printed + done.stderr
+
+    assert f'\nlive/__init__.py\n-__version__ = "{__version__}"\n+__version__ = "7.8.9"\n' in printed
+    for name in ("live_board-7.8.9.tar.gz", "live_board_client-7.8.9-py3-none-any.whl", "live-board-7.8.9.cdx.json"):
+        assert name in printed
+    assert re.search(r"^3 passed, \d+ deselected in ", printed, re.MULTILINE)
+    assert printed.endswith("git push --atomic origin HEAD v7.8.9\n\n")
+    assert at("git", "status", "--porcelain") == ""
+    assert (at("git", "rev-parse", "HEAD"), at("git", "tag")) == (before, "v7.8.8\n")
 
 
 def steps(workflow: dict[Any, Any]) -> list[dict[str, Any]]:
@@ -104,14 +170,16 @@ def test_a_workflow_runs_only_what_is_pinned_and_may_write_nothing(name: str) ->
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used) for used in uses)
     for job, made in workflow["jobs"].items():
         given = {scope for scope, right in made.get("permissions", {}).items() if right == "write"}
-        assert given == {"pypi": {"id-token"}, "npm": {"id-token"}, "image": {"packages"}}.get(job, set())
+        assert given == {
+            "pypi": {"id-token"}, "npm": {"id-token"}, "image": {"packages"}, "github": {"contents"}
+        }.get(job, set())  # fmt: skip
         assert ("environment" in made) is bool(given)
     # Other people choose some values, such as the names of branches. A step must not paste them into a shell.
     assert not [step["run"] for step in steps(workflow) if re.search(r"\$\{\{ *github", step.get("run", ""))]
 
 
 def test_only_a_tag_publishes_what_was_tested() -> None:
-    """The build job first checks the version, and all other jobs need the build job."""
+    """The build job first checks the version. The jobs that publish need it, and the page of the release needs them."""
     release_workflow = WORKFLOWS["release.yml"]
     assert release_workflow[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML reads the key `on` as true
     runs = [step.get("run", "") for step in release_workflow["jobs"]["build"]["steps"]]
@@ -119,7 +187,12 @@ def test_only_a_tag_publishes_what_was_tested() -> None:
         next(index for index, run in enumerate(runs) if word in run) for word in ("--check", "make check", "build")
     ]
     assert order == sorted(order)
-    assert {job["needs"] for name, job in release_workflow["jobs"].items() if name != "build"} == {"build"}
+    needs = {name: job.get("needs") for name, job in release_workflow["jobs"].items()}
+    assert needs == {
+        "build": None,
+        **dict.fromkeys(("pypi", "npm", "image"), "build"),
+        "github": ["pypi", "npm", "image"],
+    }
     image = " ".join(step.get("run", "") for step in release_workflow["jobs"]["image"]["steps"])
     assert "--sbom=true --provenance=mode=max --build-arg COMMIT=" in image
     audited = " ".join(step.get("run", "") for step in steps(WORKFLOWS["audit.yml"]))
