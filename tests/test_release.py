@@ -178,6 +178,28 @@ def test_a_workflow_runs_only_what_is_pinned_and_may_write_nothing(name: str) ->
     assert not [step["run"] for step in steps(workflow) if re.search(r"\$\{\{ *github", step.get("run", ""))]
 
 
+def lint(folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run zizmor on the workflows of a folder, without the network."""
+    command = [str(Path(sys.executable).with_name("zizmor")), "--offline", "--strict-collection", "--no-progress"]
+    return subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
+
+
+def test_the_workflows_have_no_fault_that_a_linter_finds(tmp_path: Path) -> None:
+    """The linter finds nothing, but it finds an unknown key, and a title of a pull request that a shell would run."""
+    found = lint(ROOT / ".github" / "workflows")
+    assert found.returncode == 0, found.stdout + found.stderr
+    workflow = tmp_path / ".github" / "workflows" / "ci.yml"
+    workflow.parent.mkdir(parents=True)
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    for right, wrong in (
+        ("runs-on:", "runs-in:"),
+        ("run: make check", "run: echo ${{ github.event.pull_request.title }}"),
+    ):
+        assert right in text
+        workflow.write_text(text.replace(right, wrong), encoding="utf-8")
+        assert lint(tmp_path).returncode != 0, wrong
+
+
 def test_only_a_tag_publishes_what_was_tested() -> None:
     """The build job first checks the version. The jobs that publish need it, and the page of the release needs them."""
     release_workflow = WORKFLOWS["release.yml"]
