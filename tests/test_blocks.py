@@ -23,8 +23,7 @@ LANGUAGES: Final = {
     "yaml",
 }  # fmt: skip
 NOT_YET: Final = {
-    "backup", "guarantees", "install", "journal", "metrics",
-    "moderation", "moving", "running", "systemd",
+    "backup", "guarantees", "journal", "moderation", "moving",
 }  # fmt: skip
 FOLLOWED: Final = [
     page

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,7 @@ import httpx
 import pytest
 
 from live.domain.board_file import parse_boards
+from tests.harness.network import free_port
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
 # The pages are in the order in which a reader follows them.
-PAGES: Final = ("README", "docs/quickstart", "docs/install", "docs/running")
+PAGES: Final = ("README", "docs/quickstart")
 BLOCKS: Final = [
     block
     for page in PAGES
@@ -59,9 +59,6 @@ STEPS: Final = [
     Step("curl -N", "event: sync", goes_on=True),
     Step(".venv/bin/python -m websockets", '"type":"sync"', goes_on=True),
     Step("ADMIN=", '"board":"today"'),
-    Step("KEY=$(docker", ANSWER),  # operations
-    Step(".venv/bin/live serve --role ingest", STARTED, goes_on=True),
-    Step(".venv/bin/live serve --role viewers", STARTED, goes_on=True),
 ]
 
 
@@ -95,12 +92,12 @@ def environment(port: int) -> dict[str, str]:
 class Terminal:
     """A fresh shell into which one block is pasted."""
 
-    def __init__(self, shell: str, folder: Path, block: str, ports: tuple[int, int]) -> None:
+    def __init__(self, shell: str, folder: Path, block: str, port: int) -> None:
         self._log = folder / f"terminal-{time.monotonic_ns()}.log"
-        text = block.replace("8000", str(ports[0])).replace("8001", str(ports[1]))
+        text = block.replace("8000", str(port))
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                SHELLS[shell], cwd=folder, env=environment(ports[0]), stdin=subprocess.PIPE, stdout=log, stderr=log,
+                SHELLS[shell], cwd=folder, env=environment(port), stdin=subprocess.PIPE, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         assert self.process.stdin is not None
@@ -147,21 +144,13 @@ def alive(group: int) -> bool:
 
 
 @contextmanager
-def pasted(shell: str, folder: Path, block: str, ports: tuple[int, int]) -> Iterator[Terminal]:
+def pasted(shell: str, folder: Path, block: str, port: int) -> Iterator[Terminal]:
     """While in the context, run a block that does not end by itself."""
-    terminal = Terminal(shell, folder, block, ports)
+    terminal = Terminal(shell, folder, block, port)
     try:
         yield terminal
     finally:
         terminal.end()
-
-
-def free_ports() -> tuple[int, int]:
-    """Two free ports."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 def has_docker() -> bool:
@@ -185,44 +174,36 @@ def needs(shell: str) -> None:
 
 
 def test_every_command_works(checkout: Path) -> None:
-    """The blocks run in fresh shells, beside the server that the first block, `make run`, starts.
-
-    The last two blocks run after that server has ended. Blocks with Docker are left out.
-    """
+    """The blocks run in fresh shells, beside the server that the first block, `make run`, starts."""
     needs("bash")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
-    ports = free_ports()
+    port = free_port()
     begun, *steps = zip(STEPS, BLOCKS, strict=True)
-    with pasted("bash", checkout, begun[1], ports) as server:
+    with pasted("bash", checkout, begun[1], port) as server:
         server.wait_for(STARTED)
         server.wait_for("The admin API key of this server")
-        for step, block in steps[:-2]:
-            if "docker" not in block and "make run" not in block:
-                follow(step, block, "bash", checkout, ports)
-        page = httpx.get(f"http://127.0.0.1:{ports[0]}/boards/posts").text
+        for step, block in steps:
+            if "make run" not in block:
+                follow(step, block, "bash", checkout, port)
+        page = httpx.get(f"http://127.0.0.1:{port}/boards/posts").text
         assert "my first post" in page, "the post is not on the page, although the text says so"
-        assert httpx.get(f"http://127.0.0.1:{ports[0]}/boards/posts,today").status_code == 200
-    with pasted("bash", checkout, steps[-2][1], ports) as ingest:
-        ingest.wait_for(STARTED)
-        with pasted("bash", checkout, steps[-1][1], ports) as viewers:
-            viewers.wait_for(STARTED)
-            assert httpx.get(f"http://127.0.0.1:{ports[1]}/v1/boards").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/boards/posts,today").status_code == 200
 
 
 def test_the_first_steps_work_in_zsh_too(checkout: Path) -> None:
     """The first blocks of the README also run in zsh, which parses quotes and comments differently."""
     needs("zsh")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
-    ports = free_ports()
-    with pasted("zsh", checkout, BLOCKS[0], ports) as server:
+    port = free_port()
+    with pasted("zsh", checkout, BLOCKS[0], port) as server:
         server.wait_for(STARTED)
         for step, block in zip(STEPS[1:3], BLOCKS[1:3], strict=True):
-            follow(step, block, "zsh", checkout, ports)
+            follow(step, block, "zsh", checkout, port)
 
 
-def follow(step: Step, block: str, shell: str, folder: Path, ports: tuple[int, int]) -> None:
+def follow(step: Step, block: str, shell: str, folder: Path, port: int) -> None:
     """Paste a block, and check that it prints the expected text and no error."""
-    terminal = Terminal(shell, folder, block, ports)
+    terminal = Terminal(shell, folder, block, port)
     if step.goes_on:
         terminal.wait_for(step.prints)
         terminal.end()
@@ -234,10 +215,11 @@ def follow(step: Step, block: str, shell: str, folder: Path, ports: tuple[int, i
 
 @pytest.mark.skipif(not has_docker(), reason="there is no Docker engine")
 def test_the_composition_accepts_an_event(checkout: Path) -> None:
-    """The event has the API key that the block creates."""
-    (block,) = (block for block in BLOCKS if "docker" in block)
+    """The event has the API key that the block of `docs/install.md` creates."""
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```console\n(KEY=\$\(docker.*?)^```$", text, re.DOTALL | re.MULTILINE)
     try:
-        follow(next(step for step in STEPS if "docker" in step.begins), block, "bash", checkout, free_ports())
+        follow(Step("KEY=$(docker", ANSWER), block, "bash", checkout, free_port())
     finally:
         subprocess.run(["docker", "compose", "down", "--volumes"], cwd=checkout, check=True)  # noqa: S607
 

@@ -26,7 +26,7 @@ EXAMPLES: Final = ROOT / "docs" / "examples"
 FILES: Final = EXAMPLES / "recipes"
 DEADLINE: Final = 150
 # Blocks with these commands run in a terminal of their own until the page ends.
-GOES_ON: Final = re.compile(r"\blive serve\b|\bcurl -N\b|-m websockets")
+GOES_ON: Final = re.compile(r"\blive serve\b(?! --check)|\bcurl -N\b|-m websockets")
 STARTED: Final = "Live Board is at http://"
 _SHELL: Final = ["bash", "--norc", "--noprofile"]
 _MARK: Final = "-- the block has ended --"
