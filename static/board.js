@@ -6,8 +6,8 @@ import { kept, loadLater, pinName, recordAddress } from "./page.js";
 const elements = document.querySelectorAll("live-board");
 const shown = Array.from(elements, (element) => {
   const { board = "", records, tail, place } = /** @type {HTMLElement} */ (element.closest("section")).dataset;
-  const key = place ?? (records && !tail ? kept(pinName(board)) ?? undefined : undefined);
-  const live = element.open({ key, link: records ? (member) => recordAddress(records, member) : undefined });
+  const member = place ?? (records && !tail ? kept(pinName(board)) ?? undefined : undefined);
+  const live = element.open({ member, link: records ? (one) => recordAddress(records, one) : undefined });
   live.start();
   return live;
 });

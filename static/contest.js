@@ -31,23 +31,23 @@ export function startContest({ section, table, board, announce }, status) {
     if (!ballot || epoch === null || table.isHeld) return;
     const ranked = new Set(records.map(({ key }) => key));
     const isWhole = (rankCount ?? 0) <= records.length;
-    const lost = isWhole ? [...before].filter((key) => !ranked.has(key) && !rowOf(key)) : [];
+    const lost = isWhole ? [...before].filter((member) => !ranked.has(member) && !rowOf(member)) : [];
     before = ranked;
     if (lost.length) complete();
-    const rows = /** @type {HTMLElement[]} */ ([...ballot.querySelectorAll("[data-key]")]);
+    const rows = /** @type {HTMLElement[]} */ ([...ballot.querySelectorAll("[data-member]")]);
     for (const row of rows) {
-      if (row.hidden === ranked.has(row.dataset.key ?? "")) continue;
+      if (row.hidden === ranked.has(row.dataset.member ?? "")) continue;
       const hadFocus = row.contains(document.activeElement);
       row.hidden = !row.hidden;
       if (!hadFocus || !row.hidden) continue;
-      const isSame = (/** @type {HTMLElement} */ one) => one.dataset.key === row.dataset.key; // the new row takes the focus
+      const isSame = (/** @type {HTMLElement} */ one) => one.dataset.member === row.dataset.member; // the new row takes the focus
       requestAnimationFrame(() => [...table.body.rows].find(isSame)?.querySelector("button")?.focus());
     }
     ballot.hidden = !isWhole || rows.every((row) => row.hidden);
   };
 
-  /** @param {string} key of a contestant without votes */
-  const rowOf = (key) => [...(ballot?.rows ?? [])].find((one) => one.dataset.key === key);
+  /** @param {string} member a contestant without votes */
+  const rowOf = (member) => [...(ballot?.rows ?? [])].find((one) => one.dataset.member === member);
 
   /** Ask for the rows of contestants that have lost their last vote. */
   const complete = () => {
@@ -58,8 +58,8 @@ export function startContest({ section, table, board, announce }, status) {
       const made = (await drawnPage())?.getElementById(ballot?.id ?? "");
       // Rows stay for contestants that have votes now, so that the next change of a vote needs no request.
       if (!ballot?.rows.length) ballot?.replaceChildren(...(made?.childNodes ?? []));
-      for (const row of /** @type {NodeListOf<HTMLElement>} */ (made?.querySelectorAll("[data-key]") ?? []))
-        if (!rowOf(row.dataset.key ?? "")) ballot?.append(row);
+      for (const row of /** @type {NodeListOf<HTMLElement>} */ (made?.querySelectorAll("[data-member]") ?? []))
+        if (!rowOf(row.dataset.member ?? "")) ballot?.append(row);
       show();
     }, Math.random() * ROWS_SPREAD);
   };
@@ -108,13 +108,13 @@ export function startContest({ section, table, board, announce }, status) {
     told = result;
     const body = table.body;
     const winners = records.filter(({ rank }) => rank === 1);
-    const [{ key, score }, second] = records;
+    const [{ key: winner, score }, second] = records;
     const nameOf = (/** @type {string} */ member) => nameIn(body, member);
     const names = winners.slice(0, PODIUM_PLACES).map((one) => nameOf(one.key)).join(translate("list"));
     const share = (/** @type {number} */ votes) => shareWords(votes, totalScore);
     const isAlone = winners.length === 1;
     const places = records.slice(0, PODIUM_PLACES).map((record, index) => {
-      const row = body.querySelector(`tr[data-key="${CSS.escape(record.key)}"]`);
+      const row = body.querySelector(`tr[data-member="${CSS.escape(record.key)}"]`);
       const copies = [".picture", ".about"].map((part) => row?.querySelector(part)?.cloneNode(true) ?? "");
       const place = record.rank > 1 ? translate("rank", { n: record.rank }) : translate(isAlone ? "winner" : "tied_winner");
       const who = made("p", { class: "who" }, made("small", {}, place), " ", isolated(nameOf(record.key)), copies[1]);
@@ -124,7 +124,7 @@ export function startContest({ section, table, board, announce }, status) {
     });
     podium.replaceChildren(made("ol", { class: "podium", "aria-label": translate("podium") }, ...places));
     showOnWall(0, false);
-    announce(isAlone ? translate("wins", { name: nameOf(key), n: score, share: share(score) }) : translate("tie", { names, n: score }));
+    announce(isAlone ? translate("wins", { name: nameOf(winner), n: score, share: share(score) }) : translate("tie", { names, n: score }));
   };
 
   status.status.after(countdown);

@@ -47,7 +47,7 @@ export function showLocalTimes(now) {
 export function startItems() {
   if (!document.querySelector("[data-items]")) return;
   const home = /** @type {HTMLElement | null} */ (document.querySelector("[data-root]"))?.dataset.root ?? "/";
-  const items = new Items(home.replace(/\/$/, ""), () => document.querySelectorAll(":is(tr, li, div)[data-key]"));
+  const items = new Items(home.replace(/\/$/, ""), () => document.querySelectorAll(":is(tr, li, div)[data-member]"));
   items.skip();
   replaceBroken(document);
   const observer = new MutationObserver(() => items.show());

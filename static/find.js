@@ -21,7 +21,7 @@ export function startFind(shown, announce) {
     let first = /** @type {HTMLElement | undefined} */ (undefined);
     for (const { table } of shown) {
       for (const row of table.body.rows) {
-        const isHit = beginsWord(text, formOf(`${row.dataset.key}\n${row.querySelector("bdi")?.textContent}`));
+        const isHit = beginsWord(text, formOf(`${row.dataset.member}\n${row.querySelector("bdi")?.textContent}`));
         row.classList.toggle("hit", isHit);
         if (isHit) first ??= row;
       }
@@ -78,8 +78,8 @@ export function startFind(shown, announce) {
 }
 
 /** @param {Found} found @param {string} records the address of the pages of all records */
-function item({ key, rank }, records) {
-  return made("li", { "data-key": key }, linkedName(key, rank && recordAddress(records, key)), " ", made("span", {}, placeWords(rank, null)[0]));
+function item({ key: member, rank }, records) {
+  return made("li", { "data-member": member }, linkedName(member, rank && recordAddress(records, member)), " ", made("span", {}, placeWords(rank, null)[0]));
 }
 
 /** @type {Object<string, string>} letters that are not a base letter with an accent, but that people type as other letters */

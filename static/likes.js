@@ -41,7 +41,7 @@ function startForm(form, now) {
 
   const show = () => {
     votes.renew();
-    if (!hasVotes) for (const key of Object.keys(read())) votes.given.add(key);
+    if (!hasVotes) for (const member of Object.keys(read())) votes.given.add(member);
     for (const button of form.elements) if (button instanceof HTMLButtonElement) votes.draw(button, (words) => named(words, button));
   };
 
@@ -50,7 +50,7 @@ function startForm(form, now) {
     for (const row of rows) {
       const cell = row.insertCell();
       cell.className = "like";
-      cell.append(made("button", { form: form.id, name: "key", value: row.dataset.key ?? "" }));
+      cell.append(made("button", { form: form.id, name: "key", value: row.dataset.member ?? "" }));
     }
     if (rows.length || hasVotes) show();
   };
@@ -139,9 +139,9 @@ function votesOf(form, period) {
   let left = least === undefined ? null : Number(least);
   let during = period();
 
-  /** @param {string} key */
-  const kindOf = (key) => {
-    if (given.has(key)) return changes === undefined ? "voted" : "undo";
+  /** @param {string} member */
+  const kindOf = (member) => {
+    if (given.has(member)) return changes === undefined ? "voted" : "undo";
     return changes !== undefined && most === "1" && given.size ? "change" : "vote";
   };
 
@@ -168,13 +168,13 @@ function votesOf(form, period) {
     isFresh: ({ value }) => performance.now() - (changed.get(value) ?? -Infinity) < DOUBLE_CLICK,
 
     /** @param {Object<string, string>} fields */
-    isDone: ({ key, undo }) => (undo === undefined ? given.has(key) : !given.has(undo)),
+    isDone: ({ key: member, undo }) => (undo === undefined ? given.has(member) : !given.has(undo)),
 
     /** @param {HTMLButtonElement} button @returns {Object<string, string>} what the button sends */
-    fields({ value: key }) {
-      const kind = kindOf(key);
-      if (kind === "undo") return { undo: key };
-      return kind === "change" ? { key, replaces: [...given][0] } : { key };
+    fields({ value: member }) {
+      const kind = kindOf(member);
+      if (kind === "undo") return { undo: member };
+      return kind === "change" ? { key: member, replaces: [...given][0] } : { key: member };
     },
 
     /** @param {Object<string, string>} fields what the server has counted */
@@ -214,7 +214,7 @@ function votesOf(form, period) {
       const drawn = /** @type {HTMLFormElement | null | undefined} */ ((await drawnPage())?.forms.namedItem(form.id));
       if (!drawn) return false;
       given.clear();
-      for (const key of JSON.parse(drawn.dataset.given ?? "[]")) given.add(key);
+      for (const member of JSON.parse(drawn.dataset.given ?? "[]")) given.add(member);
       left = drawn.dataset.left === undefined ? null : Number(drawn.dataset.left);
       tell();
       return true;

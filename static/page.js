@@ -3,10 +3,10 @@ import { load } from "./client/dom.js";
 
 const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
-/** @param {string} records the address of the records, perhaps with a query @param {string} key */
-export function recordAddress(records, key) {
+/** @param {string} records the address of the records, perhaps with a query @param {string} member */
+export function recordAddress(records, member) {
   const [path, query] = records.split("?");
-  return path + encodeURIComponent(key) + (query ? `?${query}` : "");
+  return path + encodeURIComponent(member) + (query ? `?${query}` : "");
 }
 
 /**

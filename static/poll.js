@@ -23,9 +23,9 @@ export function applies({ since, epoch, period }, board) {
   return since !== null && epoch === board.epoch && period === (board.period ?? null);
 }
 
-/** The rank of a member in a baseline; undefined without a record. @param {Pick<Baseline, "ranks" | "complete">} baseline @param {string} key @param {number} now its rank now, as which one counts that the baseline does not know */
-export function rankBefore({ ranks, complete }, key, now) {
-  return complete || key in ranks ? (ranks[key] ?? undefined) : now;
+/** The rank of a member in a baseline; undefined without a record. @param {Pick<Baseline, "ranks" | "complete">} baseline @param {string} member @param {number} now its rank now, as which one counts that the baseline does not know */
+export function rankBefore({ ranks, complete }, member, now) {
+  return complete || member in ranks ? (ranks[member] ?? undefined) : now;
 }
 
 /** When a baseline was taken, in words. @param {Baseline} baseline @param {LiveBoard} board */

@@ -43,7 +43,7 @@ function takeTurns(sections, pause) {
   };
   show();
   setInterval(() => {
-    const rows = sections[board].querySelectorAll("tr[data-key]").length;
+    const rows = sections[board].querySelectorAll("tr[data-member]").length;
     const size = Number(getComputedStyle(sections[board]).getPropertyValue("--shown"));
     const before = board;
     if ((page + 1) * size < rows) page++;

@@ -5,12 +5,12 @@ import { grouped, nameWords, plain, translate } from "./client/row-words.js";
 import { loadLater } from "./page.js";
 
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
-const { board: id = "", root = "", key = "" } = section.dataset;
+const { board: id = "", root = "", member = "" } = section.dataset;
 /** @param {string} name */
 const part = (name) => /** @type {HTMLElement} */ (document.getElementById(name));
 const values = /** @type {NodeListOf<HTMLElement>} */ (section.querySelectorAll(".value"));
 
-const board = new LiveBoard(location.origin + root, id, { limit: 1, key, around: 1 });
+const board = new LiveBoard(location.origin + root, id, { limit: 1, member, around: 1 });
 const scores = { writing: plain };
 let isAsked = false; // whether the figures are written in the next frame
 
@@ -18,7 +18,7 @@ function showFigures() {
   isAsked = false;
   const { around } = board.snapshot;
   if (!around) return;
-  const at = around.records.findIndex((record) => record.key === key);
+  const at = around.records.findIndex((record) => record.key === member);
   const own = around.records[at];
   write(part("rank"), own ? grouped(around.rank) : translate("not_ranked"));
   write(part("rank-count"), grouped(around.rank_count));
@@ -39,12 +39,12 @@ function showFigures() {
 function showGap(figure, own, other, sign) {
   figure.hidden = !own || !other;
   if (!own || !other) return;
-  const isOther = figure.dataset.key !== other.key;
+  const isOther = figure.dataset.member !== other.key;
   const shown = isOther ? /** @type {HTMLElement} */ (figure.cloneNode(true)) : figure; // a new row, for the titles of members
   const name = /** @type {HTMLElement} */ (shown.querySelector("bdi"));
   const [before, after] = translate("to_record", { rank: other.rank, name: "\n" }).split("\n");
   if (isOther) {
-    shown.dataset.key = other.key;
+    shown.dataset.member = other.key;
     name.textContent = nameWords(other.key);
   }
   if (isOther || name.previousSibling?.nodeValue !== before) name.parentElement?.replaceChildren(before, name, after);

@@ -29,7 +29,7 @@ export function startStory(shown, lead) {
   const { board: id, root, tail = "" } = section.dataset;
   new Risers(table, (rows, name) => translate("passed", { rows, name }));
   if (table.shape.link) holdRows(table); // rows without links and buttons may move under a pointer
-  const nameOf = (/** @type {string} */ key) => nameIn(table.body, key);
+  const nameOf = (/** @type {string} */ member) => nameIn(table.body, member);
   const rail = section.querySelector(".rail") ? startRail(shown, nameOf) : undefined;
   const trends = new Trends(shown, `${root}v1/boards/${id}`, document.getElementById(`since${tail}`), rail?.compare);
   shown.trends = trends;
@@ -37,7 +37,7 @@ export function startStory(shown, lead) {
   const tell = (/** @type {Story} */ story) => {
     rail?.tell(story);
     if (story.kind !== "lead") return; // of all stories, screen readers hear only those of a new leader
-    const name = nameOf(story.key);
+    const name = nameOf(story.member);
     const news = translate("story", { name, what: storyWords(story, nameOf, table.writing) });
     const rank = board.snapshot.around?.rank;
     shown.announce(rank ? translate("story_and_you", { story: news, place: placeWords(rank, null)[0] }) : news);
@@ -54,9 +54,9 @@ export function startStory(shown, lead) {
   setInterval(() => !document.hidden && shown.past === null && rail?.showRising(), LOOK);
 }
 
-/** The name of a member as its row in a part of the page shows it. @param {HTMLElement} part @param {string} key */
-export function nameIn(part, key) {
-  return part.querySelector(`tr[data-key="${CSS.escape(key)}"] bdi`)?.textContent ?? nameWords(key);
+/** The name of a member as its row in a part of the page shows it. @param {HTMLElement} part @param {string} member */
+export function nameIn(part, member) {
+  return part.querySelector(`tr[data-member="${CSS.escape(member)}"] bdi`)?.textContent ?? nameWords(member);
 }
 
 /**
@@ -66,24 +66,24 @@ export function nameIn(part, key) {
  */
 function startOwn({ board, table }) {
   const whole = /** @type {HTMLTableElement} */ (table.body.closest("table"));
-  const key = table.shape.own ?? "";
+  const member = table.shape.own ?? "";
   const drawn = whole.tFoot?.rows[0];
   let row = drawn && new Row(drawn);
   return () => {
     const { around, records } = board.snapshot;
     if (!around) return;
-    if (records.some((record) => record.key === key)) {
+    if (records.some((record) => record.key === member)) {
       whole.tFoot?.remove();
       row = undefined;
       return;
     }
     if (!row) {
-      const element = newRow(key, table.shape);
+      const element = newRow(member, table.shape);
       if (whole.tHead?.querySelector(".like")) element.insertCell().className = "like";
       whole.createTFoot().append(element);
       row = new Row(element);
     }
-    const at = around.records.findIndex((record) => record.key === key);
+    const at = around.records.findIndex((record) => record.key === member);
     const own = around.records[at];
     row.name.dataset.note = translate(own ? "you" : "you_not_ranked");
     if (own) return table.write(row, own, around.records[at - 1]);
@@ -93,7 +93,7 @@ function startOwn({ board, table }) {
   };
 }
 
-/** The column beside a board: what has happened since the baseline, and which members rise fastest. @param {Shown} shown @param {(key: string) => string} nameOf */
+/** The column beside a board: what has happened since the baseline, and which members rise fastest. @param {Shown} shown @param {(member: string) => string} nameOf */
 function startRail({ board, section, table, packed }, nameOf) {
   /** @type {Baseline | undefined} */
   let then;
@@ -103,7 +103,7 @@ function startRail({ board, section, table, packed }, nameOf) {
   /** @param {Baseline} baseline */
   const compare = (baseline) => {
     const { epoch, period, ranks, scores } = (then = baseline);
-    const places = Object.entries(scores).map(([key, score]) => ({ key, score, rank: ranks[key] ?? 0 }));
+    const places = Object.entries(scores).map(([member, score]) => ({ key: member, score, rank: ranks[member] ?? 0 }));
     const { records } = board.snapshot;
     const before = { at: Date.parse(baseline.since ?? ""), epoch, period, records: places.sort((one, other) => one.rank - other.rank) };
     const found = stories(before, { at: board.now(), epoch, period, records }, !packed);
@@ -120,7 +120,7 @@ function startRail({ board, section, table, packed }, nameOf) {
       const words = ` ${storyWords(story, nameOf, table.writing)}`;
       const times = story.times && story.times > 1 ? ` ×${story.times}` : "";
       const began = made("time", {}, story.at === story.since ? translate("since_time", { time }) : time);
-      return made("li", {}, began, " ", made("b", {}, isolated(nameOf(story.key))), words + times);
+      return made("li", {}, began, " ", made("b", {}, isolated(nameOf(story.member))), words + times);
     });
     show("happened", lines);
   };
@@ -133,13 +133,13 @@ function startRail({ board, section, table, packed }, nameOf) {
     const age = board.now() - Date.parse(since ?? "");
     if (!(age >= LEAST_SPAN)) return;
     const lines = snapshot.records
-      .map(({ key, score }) => ({ key, pace: key in scores ? scaled(score - scores[key], age, HOUR) : 0 }))
+      .map(({ key: member, score }) => ({ member, pace: member in scores ? scaled(score - scores[member], age, HOUR) : 0 }))
       .filter(({ pace }) => pace > 0)
       .sort((one, other) => other.pace - one.pace)
       .slice(0, RISING)
-      .map(({ key, pace }) => {
+      .map(({ member, pace }) => {
         const amount = translate("pace", { pace: `+${table.writing.grouped(pace)}` });
-        return made("li", {}, isolated(nameOf(key)), " ", made("b", {}, amount));
+        return made("li", {}, isolated(nameOf(member)), " ", made("b", {}, amount));
       });
     if (lines.length) show("rising", lines);
   };

@@ -19,7 +19,7 @@ function fill(section) {
   const frame = /** @type {HTMLElement} */ (section.querySelector(".frame"));
   const table = /** @type {HTMLTableElement} */ (frame.firstElementChild);
   const fit = () => {
-    const rows = [...table.querySelectorAll("tr[data-key]")].filter((row) => !row.closest("[hidden]"));
+    const rows = [...table.querySelectorAll("tr[data-member]")].filter((row) => !row.closest("[hidden]"));
     rows.forEach((row, index) => row.classList.toggle("over", index >= Number(section.dataset.limit)));
     rows.length = Math.min(rows.length, Number(section.dataset.limit));
     section.toggleAttribute("data-empty", !rows.length);

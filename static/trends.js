@@ -52,7 +52,7 @@ export class Trends {
     this.shown = shown;
     this.since = since;
     this.onBaseline = onBaseline;
-    this.#lines = new Map(Array.from(table.body.rows, (row) => [row.dataset.key ?? "", lineIn(row)]));
+    this.#lines = new Map(Array.from(table.body.rows, (row) => [row.dataset.member ?? "", lineIn(row)]));
     this.hasten = startBaseline(address, board, (baseline) => {
       this.#baseline = baseline;
       this.compare();
@@ -82,17 +82,17 @@ export class Trends {
   }
 
   /** @param {import("./client/view.js").Row} row @param {import("./client/state.js").BoardRecord} record */
-  #write(row, { key, rank, metadata }) {
+  #write(row, { key: member, rank, metadata }) {
     writeMetadata(row, metadata);
     const used = this.#used;
     const { past } = this.shown;
-    if (used !== undefined) showMove(row.element.cells[0].dataset, used ? moveWords(rank, rankBefore(used, key, rank)) : ["", ""]);
-    if (used && !used.complete && !(key in used.ranks) && !past && performance.now() >= this.#again) {
+    if (used !== undefined) showMove(row.element.cells[0].dataset, used ? moveWords(rank, rankBefore(used, member, rank)) : ["", ""]);
+    if (used && !used.complete && !(member in used.ranks) && !past && performance.now() >= this.#again) {
       this.#again = performance.now() + MINUTE;
       this.hasten(); // a member may have come from far below; the next answer has its rank
     }
     const line = row.name.querySelector("polyline");
-    const trend = this.#lines.get(key);
+    const trend = this.#lines.get(member);
     if (line && trend) showTrend(line, ...trend);
     else if (line && !past) {
       this.#hastenLines?.(); // until the first answer, the page has only the lines that the server rendered
@@ -106,9 +106,9 @@ export class Trends {
     const whole = table.body.closest("table");
     this.#hastenLines = undefined;
     const length = whole?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
-    const ended = slots.records.map(({ key, scores }) => /** @type {const} */ ([key, scores.slice(0, -1)]));
+    const ended = slots.records.map(({ key: member, scores }) => /** @type {const} */ ([member, scores.slice(0, -1)]));
     const scale = trendScale(ended.flatMap(([, values]) => values));
-    this.#lines = new Map(ended.map(([key, values]) => [key, trendOf(values, scale, length, table.writing)]));
+    this.#lines = new Map(ended.map(([member, values]) => [member, trendOf(values, scale, length, table.writing)]));
     if ([...this.#lines.values()].some(([points]) => points)) whole?.setAttribute("data-lines", "");
     table.refresh();
     return slotsPause(slots, board.now());

@@ -31,7 +31,7 @@ async def test_a_like_moves_its_row_up(valkey_url: str) -> None:
     async with board_in_browser(valkey_url, {"key": "a", "amount": 3}, {"key": "b", "amount": 2}) as (page, producer):
         await until_live(page)
         assert await rows(page) == [("1", "a", "3"), ("2", "b", "2")]
-        await page.evaluate("window.stays = document.querySelector('[data-key=b]')")
+        await page.evaluate("window.stays = document.querySelector('[data-member=b]')")
 
         await post(producer, {"key": "b", "amount": 1200}, {"key": "c"})
         await until_first(page, "b")
@@ -74,8 +74,8 @@ async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
     async with board_in_browser(valkey_url, {"key": "a"}, {"key": "b"}, board=board) as (page, producer):
         await until_live(page)
         await post(producer, {"key": "a", "amount": -1})
-        await page.wait_for_selector("[data-key=a]", state="detached", timeout=PATIENCE)
-        await page.wait_for_selector("[data-key=b]", state="detached", timeout=PATIENCE)
+        await page.wait_for_selector("[data-member=a]", state="detached", timeout=PATIENCE)
+        await page.wait_for_selector("[data-member=b]", state="detached", timeout=PATIENCE)
         await page.wait_for_selector("#empty", state="visible", timeout=PATIENCE)
 
 
@@ -127,11 +127,11 @@ async def test_the_first_message_of_a_board_with_fields_brings_only_changes(valk
         await until_live(page)
         assert received[0].startswith('{"type":"update",'), received[0]
         await post(producer, {"key": "x", "fields": {"levels": 70, "seconds": 1234}})
-        await page.wait_for_selector("#records [data-key=x]", timeout=PATIENCE)
+        await page.wait_for_selector("#records [data-member=x]", timeout=PATIENCE)
         api = (await producer.get("/v1/boards/climb?limit=50")).json()["records"]
         expected = [[one["rank"], one["key"], *one["fields"].values()] for one in api]
         read = """rows => rows.map(({ dataset, cells }) =>
-            [0, 2, 3].map((i) => Number(cells[i].textContent.replace(",", ""))).toSpliced(1, 0, dataset.key))"""
+            [0, 2, 3].map((i) => Number(cells[i].textContent.replace(",", ""))).toSpliced(1, 0, dataset.member))"""
 
         async def are_right() -> bool:
             return bool(await page.eval_on_selector_all("#records tr", read) == expected)
@@ -153,9 +153,9 @@ async def test_the_page_works_without_script(valkey_url: str) -> None:
 async def test_names_are_always_text(valkey_url: str) -> None:
     """The server and the script show markup as text. Right-to-left text stays in its cell."""
     nasty = ["</script><img src=x onerror=alert(1)>", "<b>\"&'", "שלום", "{{7*7}}"]
-    async with board_in_browser(valkey_url, *({"key": key} for key in nasty[:2])) as (page, producer):
+    async with board_in_browser(valkey_url, *({"key": member} for member in nasty[:2])) as (page, producer):
         await until_live(page)
-        await post(producer, *({"key": key, "amount": 2} for key in nasty))
+        await post(producer, *({"key": member, "amount": 2} for member in nasty))
         await page.wait_for_function("() => document.querySelectorAll('#records tr').length === 4", timeout=PATIENCE)
 
         assert {key for _, key, _ in await rows(page)} == set(nasty)

@@ -45,7 +45,7 @@ async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
         assert await page.eval_on_selector_all("#records tr", TEXTS) == [
             ["1", "a1: 1e+21 · team: red", "7", "1,200"], ["2", "b", "5", "10"],
         ]  # fmt: skip
-        await page.evaluate("window.stays = document.querySelector('[data-key=a] .about')")
+        await page.evaluate("window.stays = document.querySelector('[data-member=a] .about')")
 
         nasty = {"team": "<img src=x onerror=alert(1)>", "note": "שלום" * 20, "deep": {"a": 1}, "ok": True}
         await post(
@@ -63,7 +63,7 @@ async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
             ["2", "b" + note, "7", "1,200"], ["4", "d", "1", "4,000"],
         ]  # fmt: skip
         assert await page.locator("#records img").count() == 0
-        assert await page.evaluate("window.stays === document.querySelector('[data-key=a] .about')"), (
+        assert await page.evaluate("window.stays === document.querySelector('[data-member=a] .about')"), (
             "the page drew the metadata again"
         )
         live = await page.inner_html("#records")
@@ -161,7 +161,7 @@ async def test_a_new_period_empties_the_page(valkey_url: str) -> None:
         assert await page.eval_on_selector_all("#records tr", TEXTS) == [["1", "b", "1"]]
         assert await page.text_content("#total-score") == "1"
         await page.click("a[rel=prev]")
-        await page.wait_for_selector("[data-key=a]", timeout=PATIENCE)
+        await page.wait_for_selector("[data-member=a]", timeout=PATIENCE)
         assert await page.text_content("#period") == "week 46 of 2025 in Asia/Shanghai"
         assert await page.locator("script").count() == 0
         await page.click("a[rel=up]")
@@ -179,9 +179,9 @@ async def test_boards_side_by_side_are_live(valkey_url: str) -> None:
         for board in path.split(","):
             await page.wait_for_selector(f"#connection-{board}[data-state=live]", timeout=PATIENCE)
         await post(producer, {"board": "south", "key": "a", "amount": 5})
-        await page.wait_for_selector("#records-south tr:first-child[data-key=a]", timeout=PATIENCE)
+        await page.wait_for_selector("#records-south tr:first-child[data-member=a]", timeout=PATIENCE)
         await post(producer, {"board": "climb", "key": "c", "fields": {"levels": 1, "seconds": 2}})
-        await page.wait_for_selector("#records-climb [data-key=c]", timeout=PATIENCE)
+        await page.wait_for_selector("#records-climb [data-member=c]", timeout=PATIENCE)
 
         assert await page.eval_on_selector_all("#records-north tr", TEXTS) == [["1", "a", "1"]]
         assert await page.eval_on_selector_all("#records-south tr", TEXTS) == [["1", "a", "5"], ["2", "b", "1"]]

@@ -153,8 +153,8 @@ async def test_the_element_shows_fields_titles_and_whole_names(foreign: tuple[Pa
     title = "Twelve birds of the marsh"
     items = [{"key": "a", "title": title}, {"key": "ada", "title": title}]
     assert (await producer.put("/v1/items", json={"items": items})).status_code == 204
-    for key, levels in (("ada", 7), ("x" * 300, 6)):
-        await post(producer, {"board": "climb", "key": key, "fields": {"levels": levels, "seconds": 1200}})
+    for member, levels in (("ada", 7), ("x" * 300, 6)):
+        await post(producer, {"board": "climb", "key": member, "fields": {"levels": levels, "seconds": 1200}})
     await page.set_viewport_size({"width": 320, "height": 640})
     await page.goto(page.url.replace("favicon.ico", "fields.html"))
     for number in (0, 1):
@@ -163,7 +163,7 @@ async def test_the_element_shows_fields_titles_and_whole_names(foreign: tuple[Pa
         row => [...row.cells].map(cell => cell.querySelector("bdi")?.textContent ?? cell.textContent))"""
     shown = await page.evaluate(rows)
     assert shown[:2] == [["Rank", "Name", "levels", "seconds"], ["1", title, "7", "1,200"]]
-    assert await page.get_attribute("live-board >> nth=0 >> [data-key=ada] bdi", "title") == "ada"
+    assert await page.get_attribute("live-board >> nth=0 >> [data-member=ada] bdi", "title") == "ada"
     cut = """() => [...document.querySelectorAll("live-board")].flatMap(({ shadowRoot }) =>
         [...shadowRoot.querySelectorAll(".frame, td, bdi")]
             .filter((part) => (part.title ?? "").length < 100)

@@ -49,7 +49,7 @@ async def running(store: str, board: Board, *members: str) -> AsyncIterator[tupl
 async def shown(page: Page, part: str) -> list[str]:
     """The members whose rows in this part of the table are visible."""
     found: list[str] = await page.eval_on_selector_all(
-        f"#{part} tr[data-key]", "rows => rows.filter(row => row.checkVisibility()).map(row => row.dataset.key)"
+        f"#{part} tr[data-member]", "rows => rows.filter(row => row.checkVisibility()).map(row => row.dataset.member)"
     )
     return found
 
@@ -63,15 +63,15 @@ async def test_a_contest_runs_from_zero_votes_by_button_alone(valkey_url: str) -
             await until_live(page)
             await until_loaded(page)  # without its script, the page would send the form
             assert (await shown(page, "records"), await shown(page, "ballot")) == ([], ["Ada", "Bo", "Cy"])
-            assert await page.inner_text("#ballot tr[data-key] .score") == "0"
+            assert await page.inner_text("#ballot tr[data-member] .score") == "0"
         button = pages[0].get_by_role("button", name="Vote for Bo")
         assert await button.inner_text() == "Vote"
         await button.focus()
         await pages[0].keyboard.press("Enter")
         for page in pages:
-            await page.wait_for_selector("#records tr[data-key=Bo]", timeout=PATIENCE)
+            await page.wait_for_selector("#records tr[data-member=Bo]", timeout=PATIENCE)
             await page.wait_for_function(
-                "() => !document.querySelector('#ballot [data-key=Bo]').checkVisibility()", timeout=PATIENCE
+                "() => !document.querySelector('#ballot [data-member=Bo]').checkVisibility()", timeout=PATIENCE
             )
             assert (await shown(page, "records"), await shown(page, "ballot")) == (["Bo"], ["Ada", "Cy"])
             assert await page.get_attribute("#records .score", "data-gap") == "100.0%"
@@ -324,4 +324,4 @@ async def test_an_open_page_gets_its_buttons_when_voting_opens(valkey_url: str) 
         await page.get_by_text("in 0:").wait_for(timeout=PATIENCE)
         assert await page.get_by_role("button", name="Vote for Ada").count() == 0
         await page.get_by_role("button", name="Vote for Ada").click(timeout=PATIENCE)
-        await page.wait_for_selector("#records tr[data-key=Ada]", timeout=PATIENCE)
+        await page.wait_for_selector("#records tr[data-member=Ada]", timeout=PATIENCE)

@@ -52,7 +52,7 @@ async def test_a_paused_page_counts_changes(valkey_url: str) -> None:
             "() => document.getElementById('connection').textContent === 'Paused, 3 changes waiting'", timeout=PATIENCE
         )
         assert await page.get_attribute("#pause", "aria-pressed") == "true"
-        assert await page.locator("[data-key=b]").count() == 0
+        assert await page.locator("[data-member=b]").count() == 0
         assert await page.text_content("#total-score") == "1"
         await page.keyboard.press("p")
         await until_first(page, "b")
@@ -69,8 +69,8 @@ async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
         await until_loaded(page)
         await page.keyboard.press("/")
         await page.keyboard.type("member 49")
-        assert await page.eval_on_selector_all(".hit", "rows => rows.map(row => row.dataset.key)") == ["Member 49"]
-        assert await page.locator("[data-key='Member 49']").is_visible()
+        assert await page.eval_on_selector_all(".hit", "rows => rows.map(row => row.dataset.member)") == ["Member 49"]
+        assert await page.locator("[data-member='Member 49']").is_visible()
         await page.fill("#find", "Member 59")
         await page.press("#find", "Enter")
         found = page.get_by_role("link", name="Member 59")

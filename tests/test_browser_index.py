@@ -18,7 +18,7 @@ pytestmark = IN_BROWSER
 
 SMALL: Any = {"width": 320, "height": 500}
 CARD = "[data-board={}] .connection[data-state={}]"
-ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] tr[data-key]`)].map(
+ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] tr[data-member]`)].map(
     row => [...row.cells].map(cell => (cell.querySelector("bdi") ?? cell).textContent))"""
 LINES = """nodes => nodes.map(node => {
     const text = document.createRange();
@@ -34,27 +34,27 @@ async def test_cards_are_live(valkey_url: str) -> None:
     Afterwards, the list is as the server renders it.
     """
     boards = [rolling_board(board="posts"), *parse_boards(CLIMB)]
-    events = [{"key": key, "amount": amount, "board": "posts"} for key, amount in (("a", 3), ("b", 2), ("c", 1))]
+    events = [{"key": member, "amount": amount, "board": "posts"} for member, amount in (("a", 3), ("b", 2), ("c", 1))]
     async with board_in_browser(valkey_url, *events, board=boards, path="../") as (page, producer):
         await page.wait_for_selector(CARD.format("posts", "live"), timeout=PATIENCE)
         await page.wait_for_selector(CARD.format("climb", "live"), timeout=PATIENCE)
-        await page.evaluate("window.stays = document.querySelector('[data-key=b]')")
+        await page.evaluate("window.stays = document.querySelector('[data-member=b]')")
         likes = ({"key": "b", "amount": 1200}, {"key": "<b>", "amount": 5})
         await post(producer, *({**like, "board": "posts"} for like in likes))
         await post(producer, {"key": "x", "board": "climb", "fields": {"levels": 7}})
-        await page.wait_for_selector("[data-board=climb] [data-key=x]", timeout=PATIENCE)
-        await page.wait_for_selector("[data-board=posts] [data-key='<b>']", timeout=PATIENCE)
+        await page.wait_for_selector("[data-board=climb] [data-member=x]", timeout=PATIENCE)
+        await page.wait_for_selector("[data-board=posts] [data-member='<b>']", timeout=PATIENCE)
 
         assert await page.evaluate(ROWS, "posts") == [["1", "b", "1,202"], ["2", "<b>", "5"], ["3", "a", "3"]]
         assert await page.evaluate(ROWS, "climb") == [["1", "x", "7"]]
-        assert await page.evaluate("stays === document.querySelector('[data-board=posts] tr[data-key]')"), (
+        assert await page.evaluate("stays === document.querySelector('[data-board=posts] tr[data-member]')"), (
             "the page made a new row instead of moving the old one"
         )
         assert await page.text_content("#rank-count-posts") == "4"
         live = await page.inner_html("[data-board=climb] tbody")
 
         async def is_drawn() -> bool:  # the server keeps a drawn list for a second
-            return 'data-key="x"' in (await producer.get("/")).text
+            return 'data-member="x"' in (await producer.get("/")).text
 
         await eventually(is_drawn)
         await page.reload()
@@ -68,7 +68,9 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
     """The server draws movement, and the script keeps it live. The most active board comes first."""
     settings, boards = fresh_settings(valkey_url), [rolling_board(), rolling_board(board="other")]
     async with serving(settings, *boards) as client:
-        await post(client, *({"board": "other", "key": key, "amount": amount} for key, amount in (("a", 4), ("b", 3))))
+        await post(
+            client, *({"board": "other", "key": member, "amount": amount} for member, amount in (("a", 4), ("b", 3)))
+        )
         await client.get("/v1/boards/other/baseline")
     await put_baseline(settings, "other", {"a": 4, "b": 3}, 1_800_000, per_minute=10)
     async with serving(settings, *boards) as client:
@@ -87,12 +89,12 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
             async with page.expect_response("**/boards/other/baseline"):
                 await page.goto(f"{client.base_url}/")
             await post(client, {"board": "other", "key": "c", "amount": 99})
-            await page.wait_for_selector("[data-board=other] [data-key=c] [data-move=NEW]", timeout=PATIENCE)
+            await page.wait_for_selector("[data-board=other] [data-member=c] [data-move=NEW]", timeout=PATIENCE)
             lines = await page.locator("[data-board=other] td.rank").all()
             assert [await line.get_attribute("data-move") for line in lines] == ["NEW", None, "▼2"]
             await page.set_viewport_size(SMALL)
             await post(client, {"board": "other", "key": "the longest name of them all", "amount": 1000})
-            await page.wait_for_selector("[data-board=other] [data-key^=the]", timeout=PATIENCE)
+            await page.wait_for_selector("[data-board=other] [data-member^=the]", timeout=PATIENCE)
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             long, *_, short = await page.locator("[data-board=other] bdi").evaluate_all(LINES)
             assert long > short, "the long name does not wrap"

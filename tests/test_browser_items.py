@@ -62,21 +62,21 @@ async def test_titles_are_shown_in_old_and_new_rows(valkey_url: str) -> None:
         )
         shown = await page.eval_on_selector_all("#records tr", names)
         assert shown == [items[1]["title"], "שלום", "e", items[0]["title"], "b"]
-        assert await page.get_attribute("[data-key=c] bdi", "title") == "c"
+        assert await page.get_attribute("[data-member=c] bdi", "title") == "c"
         assert await page.locator("span.picture").all_inner_texts() == ["ש", "e", "s", "b"]
         assert [re.sub("http://[^/]*", "", one) for one in asked if "/v1/items" in one] == [
             "/v1/items?key=c&key=d&key=e"
         ]
         await page.keyboard.press("/")
         await page.fill("#find", "שלום")
-        assert await page.eval_on_selector_all(".hit", "rows => rows.map(row => row.dataset.key)") == ["d"]
+        assert await page.eval_on_selector_all(".hit", "rows => rows.map(row => row.dataset.member)") == ["d"]
         await page.goto(f"{url}/boards/posts/records/c")
         assert await page.text_content("h1 bdi") == "<img src=x onerror=alert(1)>"
         assert await page.get_by_role("link", name="Open at example.org").get_attribute("href") == "https://example.org"
         for path in ("overlay/posts", "embed/posts", "boards/posts?display=wall"):
             await page.goto(f"{url}/{path}")
             await until_first(page, "c")
-            assert await page.text_content("[data-key=d] bdi") == "שלום"
+            assert await page.text_content("[data-member=d] bdi") == "שלום"
     assert faults == []
 
 
@@ -88,8 +88,8 @@ async def test_an_initial_replaces_each_broken_picture(valkey_url: str) -> None:
         httpx.AsyncClient(base_url=url) as producer,
         browser() as chromium,
     ):
-        await post(producer, *({"key": key} for key in "abcde"))
-        items = [{"key": key, "title": f"{key} title", "image": PICTURE + key} for key in "abcde"]
+        await post(producer, *({"key": member} for member in "abcde"))
+        items = [{"key": member, "title": f"{member} title", "image": PICTURE + member} for member in "abcde"]
         assert (await producer.put("/v1/items", json={"items": items})).status_code == 204
         page = await chromium.new_page()
         failed: list[str] = []

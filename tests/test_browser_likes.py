@@ -37,7 +37,7 @@ async def until_score(page: Page, key: str, score: str) -> None:
     """Wait until a row shows a score."""
     await page.wait_for_function(
         "([key, score]) => [...document.querySelectorAll('#records tr')].some(row => "
-        "row.dataset.key === key && row.querySelector('.score').textContent === score)",
+        "row.dataset.member === key && row.querySelector('.score').textContent === score)",
         arg=[key, score],
         timeout=PATIENCE,
     )
@@ -130,14 +130,14 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
         await page.goto(f"{url}/boards/posts")
         await until_loaded(page)
         await post(producer, {"key": "Bo", "amount": 9})
-        await page.wait_for_selector("tr[data-key=Bo] button", timeout=PATIENCE)
+        await page.wait_for_selector("tr[data-member=Bo] button", timeout=PATIENCE)
         await page.route("**/likes", lambda route: route.abort())
         await page.get_by_role("button", name="Like Bo").click()
-        await page.wait_for_selector("tr[data-key=Bo] .why", timeout=PATIENCE)
+        await page.wait_for_selector("tr[data-member=Bo] .why", timeout=PATIENCE)
         assert await page.locator(".why").all_text_contents() == [
             "The server does not answer. Press again when your network works."
         ]
-        box, own = await page.locator(".why").bounding_box(), await page.locator("tr[data-key=Bo]").bounding_box()
+        box, own = await page.locator(".why").bounding_box(), await page.locator("tr[data-member=Bo]").bounding_box()
         assert box is not None
         assert own is not None
         assert own["y"] <= box["y"] + box["height"] / 2 <= own["y"] + own["height"], (
@@ -292,7 +292,7 @@ async def far_away(
         httpx.AsyncClient(base_url=url) as producer,
         browser() as chromium,
     ):
-        await post(producer, *({"key": key, "actor": key} for key in ("Ada", "Bo")))
+        await post(producer, *({"key": member, "actor": member} for member in ("Ada", "Bo")))
         yield await chromium.new_context(**context), distance, producer
 
 

@@ -15,7 +15,7 @@ from tests.test_browser_contest import contest, running
 pytestmark = IN_BROWSER
 
 (LIKED,) = parse_boards('[[board]]\nid = "posts"\nlike_button = true')
-EVENTS = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
+EVENTS = [{"key": member, "amount": amount} for member, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
 LEAST_CONTRAST = 4.5
 
 # Waits until colours stop changing. Returns the contrast of each text of a row, by the formula of WCAG 2.
@@ -49,12 +49,12 @@ async def until_told(page: Page) -> None:
 async def click_while_rows_move(page: Page, producer: httpx.AsyncClient) -> None:
     """Press the like button of the last row, let the row rise to the top, and let go."""
     await until_told(page)
-    box = await page.locator("#records tr[data-key=d] button").bounding_box()
+    box = await page.locator("#records tr[data-member=d] button").bounding_box()
     assert box is not None
     await page.mouse.move(box["x"] + 20, box["y"] + 20)
     await page.mouse.down()
     await post(producer, {"key": "d", "amount": 90})
-    score = "() => document.querySelector('#records tr[data-key=d] td.score').textContent === '100'"
+    score = "() => document.querySelector('#records tr[data-member=d] td.score').textContent === '100'"
     await page.wait_for_function(score, timeout=PATIENCE)
     assert await page.locator("#records td.score").all_text_contents() == ["40", "30", "20", "100"]
     assert await page.get_attribute(".frame", "data-held") == "Order held, 1 move waiting"
@@ -72,16 +72,16 @@ async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str)
     async with board_in_browser(valkey_url, *EVENTS, color_scheme=theme) as (page, producer):
         await until_told(page)
         await post(producer, {"key": "d", "amount": 35})  # on a busy machine, the page marks a new leader only
-        row = page.locator("tr.risen[data-key=d]")
+        row = page.locator("tr.risen[data-member=d]")
         await row.wait_for(timeout=PATIENCE)
         assert await page.get_attribute("tr.risen th", "data-told") == "▲3 passed a"
         assert await row.locator("td.score").text_content() == "45"
         contrasts = await row.evaluate(CONTRASTS)
         assert min(contrasts) >= LEAST_CONTRAST, contrasts
         await post(producer, {"key": "c", "amount": 27})  # this like moves row d down
-        await page.wait_for_selector("tr.risen[data-key=c]", timeout=PATIENCE)
-        await page.wait_for_selector("tr[data-key=d]:not(.risen)", timeout=PATIENCE)
-        assert await page.locator("tr[data-key=d] th[data-told]").count() == 0
+        await page.wait_for_selector("tr.risen[data-member=c]", timeout=PATIENCE)
+        await page.wait_for_selector("tr[data-member=d]:not(.risen)", timeout=PATIENCE)
+        assert await page.locator("tr[data-member=d] th[data-told]").count() == 0
 
 
 async def test_rows_that_stay_in_order_stay_in_the_document(valkey_url: str) -> None:
@@ -93,10 +93,10 @@ async def test_rows_that_stay_in_order_stay_in_the_document(valkey_url: str) -> 
             const count = (changes) => { for (const { addedNodes } of changes) moved += addedNodes.length; };
             new MutationObserver(count).observe(document.getElementById("records"), { childList: true });
         }""")
-        for key, amount, moved in (("b", 15, 1), ("a", 10, 2), ("d", 100, 3), ("e", 1000, 4)):
-            await post(producer, {"key": key, "amount": amount})
-            await until_first(page, key)
-            assert await page.evaluate("moved") == moved, key
+        for member, amount, moved in (("b", 15, 1), ("a", 10, 2), ("d", 100, 3), ("e", 1000, 4)):
+            await post(producer, {"key": member, "amount": amount})
+            await until_first(page, member)
+            assert await page.evaluate("moved") == moved, member
 
 
 async def test_a_click_lands_on_the_row_that_was_pressed(valkey_url: str) -> None:
@@ -108,7 +108,7 @@ async def test_a_click_lands_on_the_row_that_was_pressed(valkey_url: str) -> Non
 # Until another member is under the point, or for `most` milliseconds after a vote: watches who is there in each frame.
 # Returns the member before, whether it changed, and how long after the vote was marked.
 WATCH = """([x, y, most]) => new Promise((resolve) => {
-    const at = () => document.elementFromPoint(x, y)?.closest("tr")?.dataset.key;
+    const at = () => document.elementFromPoint(x, y)?.closest("tr")?.dataset.member;
     const before = at();
     let voted = Infinity;
     document.addEventListener("voted", () => { voted = performance.now(); }, { once: true });
@@ -123,7 +123,7 @@ WATCH = """([x, y, most]) => new Promise((resolve) => {
 
 async def vote_and_watch(page: Page, key: str, *, by_touch: bool) -> list[Any]:
     """Vote for a member with the mouse or a finger. Returns what `WATCH` sees at the place of its button."""
-    box = await page.locator(f"tr[data-key={key}] button").bounding_box()
+    box = await page.locator(f"tr[data-member={key}] button").bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     watching = asyncio.create_task(page.evaluate(WATCH, [x, y, 5000]))
@@ -142,7 +142,9 @@ async def test_a_second_click_hits_the_same_contestant(valkey_url: str, *, by_to
     pets = contest()
     async with running(valkey_url, pets, "Ada", "Bo", "Cy", "Di", "Ed") as (url, chromium):
         async with httpx.AsyncClient(base_url=url) as producer:
-            await post(producer, *({"type": "vote", "key": key, "actor": f"{key}1"} for key in ("Ada", "Bo", "Cy")))
+            await post(
+                producer, *({"type": "vote", "key": member, "actor": f"{member}1"} for member in ("Ada", "Bo", "Cy"))
+            )
         page = await (await chromium.new_context(has_touch=by_touch)).new_page()
         await page.goto(f"{url}/boards/pets")
         await until_told(page)
@@ -155,4 +157,4 @@ async def test_a_second_click_hits_the_same_contestant(valkey_url: str, *, by_to
             assert after >= 3000, key
         await page.mouse.move(0, 0)
         await until_first(page, "Cy")
-        await page.wait_for_selector("#records tr[data-key=Ed]", timeout=PATIENCE)
+        await page.wait_for_selector("#records tr[data-member=Ed]", timeout=PATIENCE)

@@ -84,7 +84,7 @@ LOOK: Final = """async () => {
             if (around === document.documentElement && isOutside(0, innerWidth)) note("beyond the screen");
         }
     }
-    const row = root.querySelector("tr[data-key=a], li[data-key=a], section[data-key=a]");
+    const row = root.querySelector("tr[data-member=a], li[data-member=a], section[data-member=a]");
     return [[...(row?.querySelectorAll("td.score, .value") ?? [])].map((cell) => cell.innerText), wrong];
 }"""
 
@@ -92,23 +92,23 @@ LOOK: Final = """async () => {
 async def fill(producer: httpx.AsyncClient) -> None:
     """Post scores of eight digits."""
     for source, amount in (("like", 12_345_678), ("gift", 12_345_678)):
-        events = [{"type": source, "key": key, "amount": amount // 2} for key in (NAME, "c")]
+        events = [{"type": source, "key": member, "amount": amount // 2} for member in (NAME, "c")]
         await post(producer, {"type": source, "key": "a", "amount": amount}, *events)
     fields = {"levels": 98_765_432, "seconds": 12_345_678}
     runs = [{**fields, "levels": fields["levels"] - number} for number in range(3)]
     await post(
         producer,
-        *({"type": "run", "key": key, "fields": run} for key, run in zip(("a", NAME, "c"), runs, strict=True)),
+        *({"type": "run", "key": member, "fields": run} for member, run in zip(("a", NAME, "c"), runs, strict=True)),
     )
     votes = [("a", number) for number in range(191)] + [(NAME, number) for number in range(200, 301)]
-    await post(producer, *({"type": "vote", "key": key, "actor": str(number)} for key, number in votes))
+    await post(producer, *({"type": "vote", "key": member, "actor": str(number)} for member, number in votes))
 
 
 async def until_drawn(page: Page, texts: list[str]) -> None:
     """Wait until the first row shows the scores of the last event."""
     await page.wait_for_function(
         f"""(texts) => {{
-            const cells = [...{ROOT}.querySelectorAll("tr[data-key=a] td.score, section[data-key=a] .value")];
+            const cells = [...{ROOT}.querySelectorAll("tr[data-member=a] td.score, section[data-member=a] .value")];
             return cells.map((cell) => cell.textContent).join() === texts.join();
         }}""",
         arg=texts,
@@ -144,7 +144,7 @@ async def test_no_number_is_cut(valkey_url: str, surface: str) -> None:
             await page.goto(url + path.format(board))
             if board:
                 await page.wait_for_function(
-                    f"() => {ROOT}.querySelector(':is(tr, section)[data-key=a]')", timeout=PATIENCE
+                    f"() => {ROOT}.querySelector(':is(tr, section)[data-member=a]')", timeout=PATIENCE
                 )
                 await post(producer, last[board])
                 await until_drawn(page, expected)

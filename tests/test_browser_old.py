@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not IS_INSTALLED, reason="the Chromium of the npm package chrome-aws-lambda is not installed"),
 ]
 BOARDS = [read_board(f"b{number}", {"types": ["like"], "title": f"Board {number}"}) for number in range(6)]
-ROWS = """[...document.querySelectorAll('tbody tr[data-key]')].map((row) => ({
+ROWS = """[...document.querySelectorAll('tbody tr[data-member]')].map((row) => ({
   height: Math.round(row.getBoundingClientRect().height),
   cut: [...row.children].filter((cell) => {
     const place = cell.getBoundingClientRect();
@@ -42,7 +42,7 @@ async def test_no_row_is_cut(valkey_url: str, tmp_path: Path) -> None:
     boards: list[Board] = BOARDS
     async with server(valkey_url, *boards) as client, old_page(tmp_path) as page:
         members = {f"Member number {number}, with a name": 1_234_567 - number * 1000 for number in range(12)}
-        await post(client, *({"type": "like", "key": key, "amount": amount} for key, amount in members.items()))
+        await post(client, *({"type": "like", "key": member, "amount": amount} for member, amount in members.items()))
         for path, (width, height, rows, heights) in ADDRESSES.items():
             await page.open(f"{client.base_url}{path.strip()}", width, height)
             await eventually(partial(is_live, page, path.strip()))

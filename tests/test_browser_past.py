@@ -135,7 +135,7 @@ READ = """function read(root, isShown) {
         present: present.filter(one => [...root.querySelectorAll(one)].some(isShown)),
         empty: isShown(part('empty')) ? [...part('empty').children].filter(isShown).map(text).join() : '',
         rows: [...part('records')?.rows ?? []].map(row => [
-            row.dataset.key, text(row.cells[0]), row.cells[0].dataset.move ?? '',
+            row.dataset.member, text(row.cells[0]), row.cells[0].dataset.move ?? '',
             text(row.cells[1]), text(row.cells[2]),
             row.cells[2].dataset.gap ?? '', Number(row.querySelector('.bar rect').getAttribute('width')).toFixed(2)]),
     };

@@ -26,8 +26,8 @@ from tests.harness.settings import fresh_settings
 
 pytestmark = IN_BROWSER
 
-MOVES = "rows => rows.map(row => [row.dataset.key, row.cells[0].dataset.move ?? ''])"
-LINE = "key => document.querySelector(`[data-key=${key}] polyline`)?.getAttribute('points')"
+MOVES = "rows => rows.map(row => [row.dataset.member, row.cells[0].dataset.move ?? ''])"
+LINE = "key => document.querySelector(`[data-member=${key}] polyline`)?.getAttribute('points')"
 NASTY = [
     "\u200d", "\u3164", "\u2800", "A" * 600, normalize("NFC", "x\u0351\u036b\u0343\u036a\u0302" * 80),
     "שלום עולם " * 19 + "שלום", "<b>" * 9,    "👩‍👩‍👧‍👦", "汉字" * 90, "...", "a/b?c#d", "W" * 30,
@@ -70,7 +70,7 @@ async def with_baseline(
 
 async def test_movement_is_relative_to_the_baseline(valkey_url: str) -> None:
     """The server renders the movement, the script updates it, and screen readers get words."""
-    events = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
+    events = [{"key": member, "amount": amount} for member, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
     async with with_baseline(valkey_url, *events) as client:
         await post(client, {"key": "c", "amount": 15})
         html = (await client.get("/boards/posts")).text
@@ -106,7 +106,7 @@ async def test_a_member_that_comes_from_far_below_has_risen(valkey_url: str) -> 
             await post(client, {"key": "m1400", "amount": 30_000})
             risen = "[...document.querySelectorAll('#records [data-move]')].map((cell) => cell.dataset.move)"
             await page.wait_for_function(f"() => {risen}.join().startsWith('▲1,399,NEW')", timeout=PATIENCE)
-            await page.locator("#records tr[data-key=m1500] .rank[data-move='▲1,456']").wait_for(timeout=PATIENCE)
+            await page.locator("#records tr[data-member=m1500] .rank[data-move='▲1,456']").wait_for(timeout=PATIENCE)
 
 
 async def test_sparklines_show_the_window(valkey_url: str) -> None:
@@ -142,8 +142,8 @@ async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> Non
         await post(
             client,
             *(
-                {"key": key, "amount": (9 - rank) * (2 + slot), "time": time}
-                for rank, key in enumerate("abcdef")
+                {"key": member, "amount": (9 - rank) * (2 + slot), "time": time}
+                for rank, member in enumerate("abcdef")
                 for slot, time in enumerate(times)
             ),
         )
@@ -166,7 +166,7 @@ async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> Non
             await page.wait_for_function("() => document.adoptedStyleSheets.length > 0", timeout=PATIENCE)
             await post(client, {"key": "f", "amount": 900, "time": times[2]})
             await until_first(page, "f")
-            assert await page.query_selector("[data-key=e]") is None
+            assert await page.query_selector("[data-member=e]") is None
             await post(client, {"key": "e", "amount": 990, "time": times[2]})
             await until_first(page, "e")
             assert await until_drawn("e") == line
@@ -184,7 +184,7 @@ async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
     board = read_board("posts", {"operator": "set", "window": "forever"})
     most = 2**53 - 1 if width > 320 else 10**13
     scores = [most - number for number in range(4)] + [10**number for number in (12, 9, 8, 7, 6, 3, 1)] + [-most]
-    events = [{"key": key, "amount": score} for key, score in zip(NASTY, scores, strict=True)]
+    events = [{"key": member, "amount": score} for member, score in zip(NASTY, scores, strict=True)]
     async with with_baseline(valkey_url, *events, board=board) as client:
         context = {"viewport": {"width": width, "height": 900}}
         async with page_of(f"{client.base_url}/boards/posts", **context) as page:
@@ -206,7 +206,7 @@ async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
 async def test_members_that_share_the_first_rank_lead(valkey_url: str) -> None:
     """The mark follows the rank, not the place, in rows of the server and of the script. Paper does not say "Live"."""
     board = read_board("posts", {"ranks": "competition"})
-    events = [{"key": key, "amount": 5} for key in "abcdefg"]
+    events = [{"key": member, "amount": 5} for member in "abcdefg"]
     async with (
         with_baseline(valkey_url, *events, {"key": "h", "amount": 1}, board=board) as client,
         page_of(f"{client.base_url}/boards/posts") as page,
@@ -224,7 +224,7 @@ async def test_names_link_to_their_records(valkey_url: str) -> None:
     keys = ["a/b?c#d", "...", "é!'()*~", "100%"]
     settings = fresh_settings(valkey_url)
     async with serving(settings) as client:
-        await post(client, *({"key": key, "amount": 9 - place} for place, key in enumerate(keys)))
+        await post(client, *({"key": member, "amount": 9 - place} for place, member in enumerate(keys)))
         async with page_of(f"{client.base_url}/boards/posts?lang=zh") as page:
             await post(client, {"key": "new/one", "amount": 99})
             await until_first(page, "new/one")
@@ -244,8 +244,8 @@ async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
             assert await page.locator("#records tr.me").count() == 0
             await post(client, {"key": "me", "amount": 9})
             await until_first(page, "me")
-            assert await page.get_attribute("#records tr.me", "data-key") == "me"
-        assert '<tr data-key="me" class="top lead me own">' in (await client.get("/boards/posts?key=me")).text
+            assert await page.get_attribute("#records tr.me", "data-member") == "me"
+        assert '<tr data-member="me" class="top lead me own">' in (await client.get("/boards/posts?key=me")).text
 
 
 async def test_scores_have_the_unit_of_their_board(valkey_url: str) -> None:

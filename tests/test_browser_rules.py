@@ -100,7 +100,7 @@ FAULTS: Final = """() => {
         if (cell.matches("td:not(.number)") && lines.size > 1) found.push(`wrapped: ${cell.textContent}`);
     }
     for (const table of all("table:not(.plain)")) {
-        const rows = [...table.querySelectorAll("tr[data-key]")].filter(seen);
+        const rows = [...table.querySelectorAll("tr[data-member]")].filter(seen);
         const heights = new Set(rows.map((row) => row.offsetHeight));
         if (heights.size > 1) found.push(`heights: ${[...heights]}`);
     }
@@ -149,7 +149,7 @@ FAINT: Final = """(least) => {
 }"""
 FIRST: Final = """() => {
     const root = document.querySelector("live-board")?.shadowRoot ?? document;
-    const rows = [...root.querySelectorAll("tr[data-key], .podium, .card tr, .figures dd")];
+    const rows = [...root.querySelectorAll("tr[data-member], .podium, .card tr, .figures dd")];
     const tops = rows.filter((row) => row.checkVisibility()).map((row) => row.getBoundingClientRect().top);
     return Math.min(...tops) + scrollY;
 }"""
@@ -186,7 +186,7 @@ async def running(store: str) -> AsyncIterator[tuple[Browser, str, httpx.AsyncCl
     settings = fresh_settings(store, anonymous_admin=True)
     before = parse_boards(BOARDS.format(closes=at(3600), over=at(3600)))
     async with run_server(settings, before) as url, httpx.AsyncClient(base_url=url) as producer:
-        await post(producer, *({"key": key, "amount": amount} for key, amount in THEN.items()))
+        await post(producer, *({"key": member, "amount": amount} for member, amount in THEN.items()))
         await post(producer, {"key": RISER, "amount": 90_000_000}, {"type": "new", "key": "Rye in three days"})
         for member in ("Ada", "Bo", "Cy"):
             (await producer.put(f"/v1/boards/open/records/{member}", json={})).raise_for_status()
@@ -194,12 +194,15 @@ async def running(store: str) -> AsyncIterator[tuple[Browser, str, httpx.AsyncCl
         climbers = [{"levels": 50 - number, "seconds": 4999} for number in range(4)]
         await post(
             producer,
-            *({"type": "climb", "key": key, "fields": fields} for key, fields in zip(NAMES, climbers, strict=False)),
+            *(
+                {"type": "climb", "key": member, "fields": fields}
+                for member, fields in zip(NAMES, climbers, strict=False)
+            ),
             {"type": "climb", "key": "Ada", "fields": climbers[0]},
         )
         over = [("Ada", 9), ("Bo", 7), ("Cy", 5), ("Di", 2)]
         await post(
-            producer, *({"type": "over", "key": key, "actor": f"{n}"} for key, most in over for n in range(most))
+            producer, *({"type": "over", "key": member, "actor": f"{n}"} for member, most in over for n in range(most))
         )
         await producer.get("/v1/boards/posts/baseline")
     key = await add_key(settings, "chief", verbs=("admin", "post"))

@@ -31,7 +31,7 @@ async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tupl
     settings, faults = fresh_settings(store), list[str]()
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as producer:
         scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}
-        await post(producer, *({"key": key, "amount": amount} for key, amount in scores.items()))
+        await post(producer, *({"key": member, "amount": amount} for member, amount in scores.items()))
         await producer.get("/v1/boards/posts/baseline")
     await put_baseline(settings, "posts", THEN, AGE, per_minute=10, unranked=2)
     async with (
@@ -137,7 +137,7 @@ async def test_the_followed_member_stays_in_sight(valkey_url: str) -> None:
         await page.goto(page.url.partition("?")[0])
         await page.wait_for_selector("tr.own", timeout=PATIENCE)
         own = page.locator("tr.own")
-        assert await own.get_attribute("data-key") == "m07"
+        assert await own.get_attribute("data-member") == "m07"
         box = await own.locator("td").first.bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= 501

@@ -119,7 +119,7 @@ CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((
             .map((cell) => cell.textContent),
         ...(name.offsetWidth < Math.min(6, name.textContent.length / 3) * text || text < 12 ? [name.textContent] : []),
         ...(box.bottom > Math.min(within.bottom, innerHeight) + 1 || box.right > innerWidth
-            ? [`outside: ${row.dataset.key}`] : []),
+            ? [`outside: ${row.dataset.member}`] : []),
     ];
 })"""
 

@@ -51,8 +51,8 @@ function pageOf({ epoch, offset, records, rank_count: rankCount, total_score: to
 </html>`;
 }
 
-function rowOf({ key, rank, score }) {
-  return `<tr data-key="${safe(key)}"><td class="rank">${rank}</td><th scope="row"><bdi>${safe(nameWords(key))}</bdi></th>
+function rowOf({ key: member, rank, score }) {
+  return `<tr data-member="${safe(member)}"><td class="rank">${rank}</td><th scope="row"><bdi>${safe(nameWords(member))}</bdi></th>
 <td class="score">${grouped(score)}</td></tr>`;
 }
 

@@ -74,8 +74,8 @@ export class LiveBoardElement extends Base {
     this.#ended = new AbortController();
     const [, server, id] = /^(.*)\/boards\/([^/?#]+)/.exec(new URL(this.getAttribute("src") ?? "", document.baseURI).href) ?? [];
     if (!id) return;
-    const [limit, key] = [Number(this.getAttribute("limit")) || 10, this.getAttribute("member") ?? undefined];
-    this.live = foreignTable(this, server, decodeURIComponent(id), { limit, key, token: this.#token, signal: this.#ended.signal });
+    const [limit, member] = [Number(this.getAttribute("limit")) || 10, this.getAttribute("member") ?? undefined];
+    this.live = foreignTable(this, server, decodeURIComponent(id), { limit, member, token: this.#token, signal: this.#ended.signal });
     const { board } = this.live;
     board.on("state", (detail) => this.dispatchEvent(new CustomEvent("live-board-state", { detail })));
     board.on("change", (detail) => detail.epoch !== null && this.dispatchEvent(new CustomEvent("live-board-change", { detail })));

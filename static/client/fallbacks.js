@@ -31,7 +31,7 @@ export async function sse(address, link, { fetch }, { query, token }, signal) {
 }
 
 /** @type {Fallback} */
-export async function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, key, around, token }, signal) {
+export async function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, member, around, token }, signal) {
   let tag = "";
   for (;;) {
     const started = now();
@@ -43,9 +43,9 @@ export async function poll(address, link, { fetch, now, setTimeout }, { limit, i
       tag = response.headers.get("ETag") ?? "";
       link.received({ ...page, type: "page" });
       link.received({ type: "viewers", count: page.viewer_count });
-      if (key !== undefined) {
-        const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { headers: authorization(token), signal });
-        const found = record.ok ? await record.json() : { ...page, key, score: null, rank: null, gap: null, records: [] };
+      if (member !== undefined) {
+        const record = await fetch(address(`/records/${encodeURIComponent(member)}`, { around }), { headers: authorization(token), signal });
+        const found = record.ok ? await record.json() : { ...page, key: member, score: null, rank: null, gap: null, records: [] };
         if (record.ok || record.status === 404) link.received({ ...found, type: "around" });
       }
     } else link.received();

@@ -92,7 +92,7 @@ export async function speak(wanted) {
  * Begin an empty table, which replaces the content of the element as soon as there are records.
  * @param {HTMLElement} host the element
  * @param {string} server @param {string} board
- * @param {Pick<import("./live-board.js").Wish, "limit" | "key" | "token" | "signal">} wish
+ * @param {Pick<import("./live-board.js").Wish, "limit" | "member" | "token" | "signal">} wish
  */
 export function foreignTable(host, server, board, wish) {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });

@@ -15,7 +15,7 @@ export class Items {
   #done = new WeakSet();
   #isAsking = false;
 
-  /** @param {string} server its address @param {() => Iterable<Element>} rows each with its member as `data-key` */
+  /** @param {string} server its address @param {() => Iterable<Element>} rows each with its member as `data-member` */
   constructor(server, rows) {
     this.server = server;
     this.rows = rows;
@@ -31,13 +31,13 @@ export class Items {
     const missing = new Set();
     for (const row of /** @type {Iterable<HTMLElement>} */ (this.rows())) {
       if (this.#done.has(row) || !row.isConnected) continue;
-      const key = row.dataset.key ?? "";
-      const item = this.#known.get(key);
+      const member = row.dataset.member ?? "";
+      const item = this.#known.get(member);
       if (item === undefined) {
-        missing.add(key);
+        missing.add(member);
       } else {
         this.#done.add(row);
-        writeItem(row, item ?? { key, title: row.querySelector("bdi")?.textContent || "?" });
+        writeItem(row, item ?? { key: member, title: row.querySelector("bdi")?.textContent || "?" });
       }
     }
     if (missing.size && !this.#isAsking) void this.#ask([...missing].slice(0, MOST_ASKED));
@@ -80,7 +80,7 @@ function writeItem(row, item) {
 /** Begin the column of pictures, with a letter in each row. @param {HTMLTableElement} table */
 function showLetters(table) {
   table.dataset.pictures = "";
-  for (const name of table.querySelectorAll("tr[data-key] bdi:first-of-type"))
+  for (const name of table.querySelectorAll("tr[data-member] bdi:first-of-type"))
     if (name.parentElement?.matches("th") && !name.parentElement.querySelector(".picture")) name.before(pictureOf({ key: "", title: name.textContent || "?" }));
 }
 

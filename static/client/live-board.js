@@ -20,7 +20,7 @@ import { asking, openWithToken } from "./transports.js";
  *            facts?: import("./state.js").Facts, definition?: string, viewers: number | null,
  *            around: import("./state.js").Around | null, state: Readonly<State>, waiting: number}} Values
  * @typedef {Readonly<Values>} Snapshot `epoch` is null before the first records; `waiting`: changes since the pause
- * @typedef {{limit?: number, key?: string, around?: number, interval?: "auto" | number, transports?: TransportName[],
+ * @typedef {{limit?: number, member?: string, around?: number, interval?: "auto" | number, transports?: TransportName[],
  *            position?: Board, staleAfter?: number, whenHidden?: "coalesce" | "disconnect", signal?: AbortSignal,
  *            token?: () => string | Promise<string>}} Wish `token`: returns a viewer token, for each connection
  * @typedef {Partial<import("./connection.js").Setting & {storage: import("./connection.js").Memory}>} Injected for tests
@@ -59,8 +59,8 @@ export class LiveBoard {
 
   /** @param {string} server its address, with the root path @param {string} board its id @param {Wish & Injected} [options] */
   constructor(server, board, options = {}) {
-    const { limit, interval, key, around, position } = options;
-    this.watched = { limit, interval: interval === "auto" ? undefined : interval, key, around };
+    const { limit, interval, member, around, position } = options;
+    this.watched = { limit, interval: interval === "auto" ? undefined : interval, member, around };
     this.whenHidden = options.whenHidden ?? "coalesce";
     this.#board = this.#base = position ?? null;
     const setting = (this.#setting = {

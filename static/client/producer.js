@@ -235,17 +235,17 @@ export class Producer {
  * If the origin is not allowed, it throws a `RefusedError` that names the setting.
  * @param {string} server its address, with the root path if there is one
  * @param {string} board its id
- * @param {string} key the member
+ * @param {string} member
  * @param {{token: string, fetch?: typeof fetch}} options
  * @returns {Promise<boolean>} false if the voter of the token has liked the member before
  */
-export async function like(server, board, key, { token, fetch = globalThis.fetch }) {
+export async function like(server, board, member, { token, fetch = globalThis.fetch }) {
   const root = server.replace(/\/$/, "");
   const path = `/boards/${encodeURIComponent(board)}`;
   const response = await fetch(`${root}${path}/likes`, {
     method: "POST",
     headers: { Accept: "application/json", Authorization: `Bearer ${token}` },
-    body: new URLSearchParams({ key }),
+    body: new URLSearchParams({ key: member }),
     credentials: "omit",
   }).catch(async (error) => {
     // If the server refuses the origin of the page, the browser hides the refusal from scripts, except that of a stream.

@@ -55,7 +55,7 @@ function storeOf(name, board) {
  * Watch a board. The component renders again after each change.
  * @param {string} server its address, with the root path if there is one
  * @param {string} board its id
- * @param {Pick<import("./live-board.js").Wish, "limit" | "key" | "around" | "interval" | "transports" | "staleAfter">} [options]
+ * @param {Pick<import("./live-board.js").Wish, "limit" | "member" | "around" | "interval" | "transports" | "staleAfter">} [options]
  *   components with equal options share a connection
  * @returns {Snapshot} without records on a server
  */

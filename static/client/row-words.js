@@ -43,11 +43,11 @@ export function translate(name, values = {}) {
   });
 }
 
-/** A member as its row shows it: cut in the middle if it is long; a word for “blank” without visible text. @param {string} key */
-export function nameWords(key) {
-  if (INVISIBLE.test(key)) return translate("blank");
-  const points = key.length > LONGEST_NAME ? Array.from(key) : [];
-  if (points.length <= LONGEST_NAME) return key;
+/** A member as its row shows it: cut in the middle if it is long; a word for “blank” without visible text. @param {string} member */
+export function nameWords(member) {
+  if (INVISIBLE.test(member)) return translate("blank");
+  const points = member.length > LONGEST_NAME ? Array.from(member) : [];
+  if (points.length <= LONGEST_NAME) return member;
   return `${points.slice(0, NAME_START).join("")}…${points.slice(-NAME_END).join("")}`;
 }
 

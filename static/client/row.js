@@ -3,7 +3,7 @@ import { isolated, made } from "./dom.js";
 import { nameWords, translate } from "./row-words.js";
 
 /**
- * @typedef {{columns: number, bars: boolean, trends: boolean, own?: string, link?: ((key: string) => string | null) | "",
+ * @typedef {{columns: number, bars: boolean, trends: boolean, own?: string, link?: ((member: string) => string | null) | "",
  *            parts?: boolean}} Shape `parts`: give rows `part` attributes, for styles from outside of the shadow tree
  */
 
@@ -63,24 +63,24 @@ export class Row {
   }
 }
 
-/** The name of a member, with a link to an address if there is one. @param {string} key @param {string | number | null | undefined} address */
-export function linkedName(key, address) {
-  const shown = nameWords(key);
+/** The name of a member, with a link to an address if there is one. @param {string} member @param {string | number | null | undefined} address */
+export function linkedName(member, address) {
+  const shown = nameWords(member);
   const text = isolated(shown);
-  if (shown !== key) text.title = key;
+  if (shown !== member) text.title = member;
   if (address) text.append(made("a", { href: `${address}` }, ...text.childNodes));
   return text;
 }
 
-/** @param {string} key @param {Shape} shape */
-export function newRow(key, { columns, bars, trends, link, own, parts }) {
+/** @param {string} member @param {Shape} shape */
+export function newRow(member, { columns, bars, trends, link, own, parts }) {
   const name = made("th", { scope: "row" });
   if (trends) name.append(drawing({ class: "trend", viewBox: "0 0 100 20", preserveAspectRatio: "none" }, "polyline"));
-  name.append(linkedName(key, link && link(key)));
+  name.append(linkedName(member, link && link(member)));
   if (bars) name.append(drawing({ class: "bar" }, "rect"));
   const cells = Array.from({ length: columns }, () => made("td", { class: "score" }));
-  const row = /** @type {HTMLTableRowElement} */ (made("tr", { "data-key": key }, made("td", { class: "rank" }), name, ...cells));
-  if (key === own) markOwn(row, name);
+  const row = /** @type {HTMLTableRowElement} */ (made("tr", { "data-member": member }, made("td", { class: "rank" }), name, ...cells));
+  if (member === own) markOwn(row, name);
   //#region parts: left out of the server's pages
   if (parts) for (const one of [row, ...row.cells]) one.setAttribute("part", one === row ? "row" : one.className || "name");
   //#endregion

@@ -5,7 +5,7 @@ import { nameWords, plain, translate } from "./words.js";
  * @typedef {{key: string, rank: number, score: number}} Place a record, or the part of a record that a baseline has
  * @typedef {{at: number, epoch: string | null, period?: string | null, records: readonly Place[]}} Moment
  *   the first records of a board; `at` in milliseconds since 1970
- * @typedef {{kind: "lead" | "top" | "ahead" | "climb", key: string, rank: number, at: number, since: number,
+ * @typedef {{kind: "lead" | "top" | "ahead" | "climb", member: string, rank: number, at: number, since: number,
  *            by: number, other?: string, times?: number}} Story
  *   `by`: how many ranks the member has gained; with `ahead`, the round number of its lead; with `lead`, 0.
  *   `other`: the leader before.
@@ -33,13 +33,13 @@ const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important firs
  */
 export function stories(before, after, gaps = true) {
   if (!continues(before, after) || !before.records.length || !after.records.length) return [];
-  const ranks = new Map(before.records.map(({ key, rank }) => [key, rank]));
+  const ranks = new Map(before.records.map(({ key: member, rank }) => [member, rank]));
   const span = { at: after.at, since: before.at };
   const told = [...leads(before.records, after.records, gaps), ...entries(before.records, after.records, ranks)];
-  const keys = new Set(told.map(({ key }) => key));
+  const members = new Set(told.map(({ member }) => member));
   const climbs = after.records
-    .map(({ key, rank }) => /** @type {const} */ ({ kind: "climb", key, rank, by: (ranks.get(key) ?? rank) - rank }))
-    .filter(({ key, by }) => by >= LEAST_CLIMB && !keys.has(key))
+    .map(({ key: member, rank }) => /** @type {const} */ ({ kind: "climb", member, rank, by: (ranks.get(member) ?? rank) - rank }))
+    .filter(({ member, by }) => by >= LEAST_CLIMB && !members.has(member))
     .sort((one, other) => other.by - one.by)
     .slice(0, MOST_CLIMBS);
   return [...told, ...climbs].map((story) => ({ ...story, ...span }));
@@ -54,14 +54,14 @@ export function continues(before, after) {
 function leads(before, after, gaps) {
   const [old, leader] = [leaderOf(before), leaderOf(after)];
   if (leader === undefined) return [];
-  const { key, rank } = after[0];
+  const { key: member, rank } = after[0];
   if (leader !== old) {
     const other = before.find((record) => record.rank === 1 && record.key !== leader)?.key;
-    return [/** @type {const} */ ({ kind: "lead", key, rank, by: 0, other })];
+    return [/** @type {const} */ ({ kind: "lead", member, rank, by: 0, other })];
   }
   const [least, most] = [leadOf(before), leadOf(after)];
   const by = gaps ? roundBelow(most) : 0;
-  return by > least && by >= LEAST_LEAD ? [/** @type {const} */ ({ kind: "ahead", key, rank, by })] : [];
+  return by > least && by >= LEAST_LEAD ? [/** @type {const} */ ({ kind: "ahead", member, rank, by })] : [];
 }
 
 /** The member that holds the first rank alone. @param {readonly Place[]} records */
@@ -85,18 +85,18 @@ function roundBelow(value) {
 function entries(before, after, ranks) {
   if (before.length < TOP) return []; // while a board has fewer than ten members, each new member enters the top ten
   return after
-    .filter(({ key, rank }) => rank > 1 && rank <= TOP && (ranks.get(key) ?? Infinity) > TOP)
-    .map(({ key, rank }) => {
-      const by = (ranks.get(key) ?? rank) - rank;
-      return /** @type {const} */ ({ kind: "top", key, rank, by });
+    .filter(({ key: member, rank }) => rank > 1 && rank <= TOP && (ranks.get(member) ?? Infinity) > TOP)
+    .map(({ key: member, rank }) => {
+      const by = (ranks.get(member) ?? rank) - rank;
+      return /** @type {const} */ ({ kind: "top", member, rank, by });
     });
 }
 
 /** Add a story, the newest first. Members that take the lead in turn are one. @param {readonly Story[]} list @param {Story} story */
 export function withStory(list, story) {
   const exchange = list.find(
-    ({ kind, key, other, at }) =>
-      kind === "lead" && story.kind === "lead" && key === story.other && other === story.key && story.at - at < EXCHANGE,
+    ({ kind, member, other, at }) =>
+      kind === "lead" && story.kind === "lead" && member === story.other && other === story.member && story.at - at < EXCHANGE,
   );
   const times = exchange ? (exchange.times ?? 1) + 1 : story.times;
   return [{ ...story, times }, ...list.filter((one) => one !== exchange)].slice(0, KEPT);
@@ -104,7 +104,7 @@ export function withStory(list, story) {
 
 /**
  * What a member did, in words that follow its name.
- * @param {Story} story @param {(key: string) => string} [nameOf] @param {import("./words.js").Writing} [writing]
+ * @param {Story} story @param {(member: string) => string} [nameOf] @param {import("./words.js").Writing} [writing]
  */
 export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWords, writing = plain) {
   if (kind === "lead") return other === undefined ? translate("takes_first") : translate("takes_first_from", { other: nameOf(other) });
@@ -170,7 +170,7 @@ export class Teller {
     this.#lookedAt = this.now();
     this.#before = after;
     const found = stories(before, after, this.gaps).filter(({ kind }) => kind !== "climb");
-    const isTrue = (/** @type {Story} */ { key, rank }) => after.records.some((record) => record.key === key && record.rank <= rank);
+    const isTrue = (/** @type {Story} */ { member, rank }) => after.records.some((record) => record.key === member && record.rank <= rank);
     this.#waiting = [...this.#waiting.filter(isTrue), ...found, ...this.#climbs(after)]
       .filter((story) => this.#isNew(story))
       .sort((one, other) => IMPORTANCE.indexOf(one.kind) - IMPORTANCE.indexOf(other.kind));
@@ -199,6 +199,6 @@ export class Teller {
 }
 
 /** @param {Story} story */
-function nameOfStory({ kind, key, by }) {
-  return kind === "ahead" ? `${kind} ${by} ${key}` : `${kind} ${key}`;
+function nameOfStory({ kind, member, by }) {
+  return kind === "ahead" ? `${kind} ${by} ${member}` : `${kind} ${member}`;
 }

@@ -9,7 +9,7 @@ import { StatusView } from "./parts.js";
 /** @import { Snapshot, Wish } from "./live-board.js" */
 
 /** @typedef {Pick<Snapshot, "records" | "rankCount" | "totalScore" | "period">} Moment the board at a time */
-/** @typedef {Wish & {link?: (key: string) => string | null}} Options `link` returns the address of a member's page */
+/** @typedef {Wish & {link?: (member: string) => string | null}} Options `link` returns the address of a member's page */
 
 export class LiveTable {
   /** @type {Moment | null} the moment of the past that is shown instead of the present */
@@ -39,7 +39,7 @@ export class LiveTable {
       bars: "bars" in table.dataset,
       below: this.packed ? undefined : isContest ? ({ score }) => shareWords(score, this.page.totalScore) : gapWords,
       trends: "trends" in table.dataset,
-      own: wish.key,
+      own: wish.member,
       link,
       parts: table.hasAttribute("part"),
       signal: wish.signal,
@@ -97,10 +97,10 @@ function rendered({ dataset }, { rows }, fields) {
   const { epoch, offset, ranks } = dataset;
   const scores = dataset.scores?.split(" ");
   if (!epoch) return undefined;
-  const records = Array.from(rows, ({ dataset: { key = "" }, cells }, index) => {
+  const records = Array.from(rows, ({ dataset: { member = "" }, cells }, index) => {
     const [rank, , ...values] = Array.from(cells, ({ textContent }) => Number(textContent?.replaceAll(",", "").replace("−", "-")));
     const own = scores && { fields: Object.fromEntries(fields.map((field, i) => [field, values[i]])) };
-    return { key, score: Number(scores ? scores[index] : values[0]), rank, position: index + 1, ...own };
+    return { key: member, score: Number(scores ? scores[index] : values[0]), rank, position: index + 1, ...own };
   });
   return { epoch, offset: Number(offset), records, ranks: /** @type {any} */ (ranks), rankCount: /** @type {any} */ (null), totalScore: null };
 }

@@ -8,18 +8,18 @@
  * @typedef {(path: string, query?: Query) => string} Address of a route of the board
  * @typedef {Object<string, string | number | undefined>} Query
  * @typedef {(address: Address, link: Link, environment: Environment, watched: Watched) => () => void} Transport
- * @typedef {{limit?: number, interval?: number, key?: string, around?: number,
+ * @typedef {{limit?: number, interval?: number, member?: string, around?: number,
  *            position?: {epoch: string, offset: number}, token?: string}} Watched
  * @typedef {"websocket" | "sse" | "poll"} TransportName
  */
 /** @import { Message } from "./state.js" */
 
 /** @param {Watched} watched @returns {Query} */
-const queryOf = ({ limit, interval, key, around, position }) => ({
+const queryOf = ({ limit, interval, member, around, position }) => ({
   limit,
   interval: interval && `${interval}ms`,
-  key,
-  around: key === undefined ? undefined : around,
+  key: member,
+  around: member === undefined ? undefined : around,
   ...position,
 });
 

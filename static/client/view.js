@@ -65,8 +65,8 @@ export class TableView {
     for (const [index, element] of [...body.rows].entries()) {
       const row = new Row(element);
       row.index = index;
-      if (element.dataset.key === own) markOwn(element, row.name);
-      this.#rows.set(element.dataset.key ?? "", row);
+      if (element.dataset.member === own) markOwn(element, row.name);
+      this.#rows.set(element.dataset.member ?? "", row);
     }
     const measure = () => (this.#heights = [...body.rows].slice(0, 4).map((row) => row.offsetHeight));
     new ResizeObserver(measure).observe(body.closest("table") ?? body);
@@ -154,9 +154,9 @@ export class TableView {
 
   /** @param {number} now @param {number} elapsed @param {(index: number, margin?: number) => boolean} sees */
   #arrange(now, elapsed, sees) {
-    const target = this.#records.map(({ key }) => {
-      const row = this.#rows.get(key) ?? new Row(newRow(key, this.shape));
-      this.#rows.set(key, row);
+    const target = this.#records.map(({ key: member }) => {
+      const row = this.#rows.get(member) ?? new Row(newRow(member, this.shape));
+      this.#rows.set(member, row);
       return row;
     });
     const isPart = this.#nextPart(target.length, elapsed);
@@ -199,7 +199,7 @@ export class TableView {
       ends[length] = row;
     }
     for (const { element } of gone) element.remove();
-    if (gone.size) this.#rows = new Map(rows.map((row) => [row.element.dataset.key ?? "", row]));
+    if (gone.size) this.#rows = new Map(rows.map((row) => [row.element.dataset.member ?? "", row]));
     let stays = ends.pop();
     let next = null;
     for (const row of [...rows].reverse()) {

@@ -130,5 +130,5 @@ async def open_menu(page: Page) -> None:
 async def until_first(page: Page, key: str) -> None:
     """Wait until a member is in the first row."""
     await page.wait_for_function(
-        "key => document.querySelector('#records tr')?.dataset.key === key", arg=key, timeout=PATIENCE
+        "key => document.querySelector('#records tr')?.dataset.member === key", arg=key, timeout=PATIENCE
     )

@@ -24,7 +24,7 @@ from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import DEADLINE, eventually
 
 Rows = list[tuple[str, int]]
-_ROW = re.compile(r'<tr data-key="([^"]*)"[^>]*>(.*?)</tr>', re.DOTALL)
+_ROW = re.compile(r'<tr data-member="([^"]*)"[^>]*>(.*?)</tr>', re.DOTALL)
 _NUMBER = re.compile(r'class="score"[^>]*>\s*([^<\s]*)')
 _RANK = re.compile(r'class="rank"[^>]*>\s*([^<\s]*)')
 

@@ -430,7 +430,7 @@ test("a connection that replaces another one shows nothing older than the other 
 test("a watch can begin at a known position", async () => {
   const records = [{ key: "a", score: 1, rank: 1 }];
   const position = { epoch: "e1", offset: 1, rankCount: 1, totalScore: null, records, ranks: /** @type {const} */ ("ordinal") };
-  const { clock, world, live } = watched({ position, key: "me&you", around: 2, limit: 5 });
+  const { clock, world, live } = watched({ position, member: "me&you", around: 2, limit: 5 });
   assert.deepEqual(live.snapshot.records, records);
   world.board.like("a", 1);
   live.start();

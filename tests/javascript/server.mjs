@@ -10,16 +10,16 @@ const transports = /** @type {const} */ (["websocket", "sse", "poll"]);
 
 const producer = new Producer(server, { rank: true, linger: 0 });
 
-/** @param {string} key */
-async function like(key) {
-  const { outcome, records, event } = await producer.send({ key });
+/** @param {string} member */
+async function like(member) {
+  const { outcome, records, event } = await producer.send({ key: member });
   assert.equal(outcome, "accepted");
-  assert.equal(records[0].key, key);
+  assert.equal(records[0].key, member);
   assert.equal((await producer.send(event)).outcome, "duplicate");
 }
 
 const boards = transports.map((transport) => {
-  const board = new LiveBoard(server, "posts", { transports: [transport], limit: 5, key: "k9", around: 1 });
+  const board = new LiveBoard(server, "posts", { transports: [transport], limit: 5, member: "k9", around: 1 });
   board.start();
   return board;
 });

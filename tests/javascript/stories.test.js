@@ -17,17 +17,17 @@ const MINUTE = 60_000;
 function moment(list, at = 0, { epoch = "e", period, dense = false } = {}) {
   let [score, rank] = [1000, 0];
   const records = list.split(" ").filter(Boolean).map((text, index) => {
-    const [key, given] = text.split("=");
+    const [member, given] = text.split("=");
     const next = given === undefined ? score - 10 : Number(given);
     if (!dense || next !== score || index === 0) rank = dense ? rank + 1 : index + 1;
     score = next;
-    return { key, rank, score };
+    return { key: member, rank, score };
   });
   return { at, epoch, period, records };
 }
 
 /** @param {import("../../static/client/stories.js").Story} story */
-const brief = ({ kind, key, by, rank, other }) => `${kind} ${key} ${rank} ${by}${other ? ` ${other}` : ""}`;
+const brief = ({ kind, member, by, rank, other }) => `${kind} ${member} ${rank} ${by}${other ? ` ${other}` : ""}`;
 const TWELVE = "a b c d e f g h i j k l";
 
 /** @type {[string, string, string, string[]][]} */
@@ -82,15 +82,15 @@ test("the stories of random changes are true, and tell of different members", ()
     const found = stories(before, after);
     assert.equal(JSON.stringify([before, after]), frozen);
     assert.deepEqual(stories(before, before), []);
-    const was = (/** @type {string} */ key) => before.records.find((record) => record.key === key)?.rank;
-    const is = (/** @type {string} */ key) => after.records.find((record) => record.key === key)?.rank;
-    const keys = found.filter(({ kind }) => kind !== "ahead").map(({ key }) => key);
-    assert.equal(new Set(keys).size, keys.length);
+    const was = (/** @type {string} */ member) => before.records.find((record) => record.key === member)?.rank;
+    const is = (/** @type {string} */ member) => after.records.find((record) => record.key === member)?.rank;
+    const members = found.filter(({ kind }) => kind !== "ahead").map(({ member }) => member);
+    assert.equal(new Set(members).size, members.length);
     for (const story of found) {
-      assert.equal(story.rank, is(story.key));
-      if (story.kind === "lead") assert.ok(after.records[0].key === story.key && before.records[0].key !== story.key);
-      if (story.kind === "top") assert.ok(story.rank <= 10 && (was(story.key) ?? 11) > 10);
-      if (story.kind === "climb") assert.ok(story.by >= 3 && was(story.key) === story.rank + story.by);
+      assert.equal(story.rank, is(story.member));
+      if (story.kind === "lead") assert.ok(after.records[0].key === story.member && before.records[0].key !== story.member);
+      if (story.kind === "top") assert.ok(story.rank <= 10 && (was(story.member) ?? 11) > 10);
+      if (story.kind === "climb") assert.ok(story.by >= 3 && was(story.member) === story.rank + story.by);
       if (story.kind === "ahead") assert.ok(after.records[0].score - after.records[1].score >= story.by);
     }
     const isFirst = before.records[0]?.key === after.records[0]?.key;
@@ -109,19 +109,19 @@ function generator(seed) {
  * @param {number} at
  */
 function randomMoment(random, at) {
-  const keys = [..."abcdefghijklmnop"].filter(() => random() < 0.9).map((key) => [random(), key]).sort();
-  return moment(keys.map(([, key], i) => `${key}=${2000 - 100 * i - Math.floor(random() * 90)}`).join(" "), at);
+  const members = [..."abcdefghijklmnop"].filter(() => random() < 0.9).map((member) => [random(), member]).sort();
+  return moment(members.map(([, member], i) => `${member}=${2000 - 100 * i - Math.floor(random() * 90)}`).join(" "), at);
 }
 
 test("two leaders that take turns are one story in the list", () => {
-  /** @type {(key: string, other: string, at: number) => import("../../static/client/stories.js").Story} */
-  const lead = (key, other, at) => ({ kind: "lead", key, other, at, since: at - 1, rank: 1, by: 0 });
+  /** @type {(member: string, other: string, at: number) => import("../../static/client/stories.js").Story} */
+  const lead = (member, other, at) => ({ kind: "lead", member, other, at, since: at - 1, rank: 1, by: 0 });
   let list = withStory([], lead("a", "b", 0));
   list = withStory(list, lead("b", "a", 1000));
   list = withStory(list, lead("a", "b", 2000));
-  assert.deepEqual(list.map(({ key, times }) => [key, times]), [["a", 3]]);
+  assert.deepEqual(list.map(({ member, times }) => [member, times]), [["a", 3]]);
   list = withStory(list, lead("c", "a", 3000));
-  assert.deepEqual(list.map(({ key }) => key), ["c", "a"]);
+  assert.deepEqual(list.map(({ member }) => member), ["c", "a"]);
   assert.equal(withStory(list, lead("b", "a", 9 * MINUTE)).length, 3);
   for (let i = 0; i < 20; i++) list = withStory(list, { ...lead(`x${i}`, "y", i), kind: "top" });
   assert.equal(list.length, 6);

@@ -33,7 +33,7 @@ const board = new LiveBoard("https://host.example", "posts", { limit: 5, transpo
 const snapshot: Snapshot = board.snapshot;
 const first: string | undefined = snapshot.records[0]?.key;
 const view: TableView = new TableView(document.createElement("tbody"), { bars: true });
-view.show(useLiveBoard("https://host.example", "posts", { key: "a" }).records);
+view.show(useLiveBoard("https://host.example", "posts", { member: "a" }).records);
 setLanguage(tag, words);
 new Items("https://host.example", () => view.body.rows).show();
 const element: LiveBoardElement = document.createElement("live-board");

@@ -43,7 +43,7 @@ test("a missing baseline is requested again after a minute", () => {
 
 test("a member whose rank in the baseline is not known has not moved, and one without a record is new", () => {
   const far = { ranks: { a: 1500, b: null }, complete: false };
-  assert.deepEqual(["a", "b", "c"].map((key) => rankBefore(far, key, 42)), [1500, undefined, 42]);
+  assert.deepEqual(["a", "b", "c"].map((member) => rankBefore(far, member, 42)), [1500, undefined, 42]);
   assert.equal(rankBefore(baseline(NINE), "c", 42), undefined);
 });
 

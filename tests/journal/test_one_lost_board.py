@@ -218,7 +218,7 @@ async def show_nothing_lost(store: StoreProcess, folder: Path) -> None:
             _, other = await begin(client, far)
             async with streaming(client, board="far") as stream:
                 await stream.follow(other.acknowledged)
-                assert b'data-key="k"' in (await client.get("/boards/far")).content
+                assert b'data-member="k"' in (await client.get("/boards/far")).content
                 await far.lose_state()
                 store.kill()
                 await asyncio.to_thread(store.start)
@@ -232,7 +232,7 @@ async def show_nothing_lost(store: StoreProcess, folder: Path) -> None:
             for _ in range(5):
                 page, drawn = await client.get("/v1/boards/far"), await client.get("/boards/far")
                 assert (page.status_code, page.json()["code"]) == (503, "epoch_lost"), page.text
-                assert b'data-key="k"' not in drawn.content, "the page shows the old state"
+                assert b'data-member="k"' not in drawn.content, "the page shows the old state"
                 answer = await other.send()
                 assert (answer.status_code, answer.json()["code"]) == (503, "epoch_lost"), answer.text
             assert (await client.get("/v1/boards/near")).status_code == 200

@@ -89,7 +89,7 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         values = '<td class="score"></td>' * (len(self.fields) or 1)
         note = escape(self.language.translate("you_not_ranked"))
         return _html(
-            f'<tfoot><tr data-key="{escape(member)}" class="me own"><td class="rank"></td>'
+            f'<tfoot><tr data-member="{escape(member)}" class="me own"><td class="rank"></td>'
             f'<th scope="row" data-note="{note}">'
             f"{self._line(member)}{self._name(member, *self._named(member), None)}{self._bar(0, 0)}</th>"
             f"{values}{_NO_BUTTON if self.likes else ''}</tr></tfoot>"
@@ -100,59 +100,60 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return _html("\n".join(map(self._voteless, contestants)))
 
     def _voteless(self, record: Record) -> str:
-        key = record.member
-        item, name = self._named(key)
-        is_own = key == self.own
+        member = record.member
+        item, name = self._named(member)
+        is_own = member == self.own
         kind, note = _attribute("class", "me" if is_own else ""), self.language.translate("you") if is_own else ""
         return (
-            f'<tr data-key="{escape(key)}"{kind}><td class="rank"></td><th scope="row"{_attribute("data-note", note)}>'
-            f"{self._name(key, item, name, None)}{about(record)}</th>"
-            f'<td class="score">0</td>{self._button(key, name)}</tr>'
+            f'<tr data-member="{escape(member)}"{kind}><td class="rank"></td>'
+            f'<th scope="row"{_attribute("data-note", note)}>'
+            f"{self._name(member, item, name, None)}{about(record)}</th>"
+            f'<td class="score">0</td>{self._button(member, name)}</tr>'
         )
 
     def _ranked(self, record: Record, gap: str, first: int, kind: str, *, has_button: bool) -> str:
-        key, language = record.member, self.language
-        item, name = self._named(key)
+        member, language = record.member, self.language
+        item, name = self._named(member)
         note = move = moved = ""
         if record.rank == 1:
             kind += " lead"
-        if key == self.own:
+        if member == self.own:
             kind, note = f"{kind} me own", language.translate("you")
-        elif self.given and key in self.given:
+        elif self.given and member in self.given:
             kind, note = f"{kind} me", language.translate("your_vote")
         if self.trends.before is not None:
             move, moved = move_words(language, record.rank, self.trends.rank_before(record))
         movement = f"{_attribute('data-move', move)}{_attribute('data-moved', moved)}"
-        path = record_path(self.board.id, key) if self.is_linked else None
+        path = record_path(self.board.id, member) if self.is_linked else None
         if self.fields:
             fields = {} if record.fields is UNSET else record.fields
             values = "".join(f'<td class="score">{grouped(fields[field])}</td>' for field in self.fields)
         else:
             score = escape(grouped(record.score, self.score_format))
             values = f'<td class="score"{_attribute("data-gap", gap)}>{score}</td>'
-        button = self._button(key, name) if has_button else _NO_BUTTON if self.likes else ""
+        button = self._button(member, name) if has_button else _NO_BUTTON if self.likes else ""
         return (
-            f'<tr data-key="{escape(key)}"{_attribute("class", kind.lstrip())}>'
+            f'<tr data-member="{escape(member)}"{_attribute("class", kind.lstrip())}>'
             f'<td class="rank"{movement}>{grouped(record.rank)}</td>'
-            f'<th scope="row"{_attribute("data-note", note)}>{self._line(key)}{self._name(key, item, name, path)}'
+            f'<th scope="row"{_attribute("data-note", note)}>{self._line(member)}{self._name(member, item, name, path)}'
             f"{about(record)}{self._bar(record.score, first)}</th>{values}{button}</tr>"
         )
 
-    def _named(self, key: str) -> tuple[Item | None, str]:
-        item = self.items.get(key)
-        return item, name_words(self.language, key) if item is None else item.title
+    def _named(self, member: str) -> tuple[Item | None, str]:
+        item = self.items.get(member)
+        return item, name_words(self.language, member) if item is None else item.title
 
-    def _name(self, key: str, item: Item | None, name: str, path: str | None) -> str:
+    def _name(self, member: str, item: Item | None, name: str, path: str | None) -> str:
         shown = escape(name)
-        title = "" if name == key else f' title="{escape(key)}"'
+        title = "" if name == member else f' title="{escape(member)}"'
         if path is not None:
             shown = f'<a href="{escape(f"{self.root}{path}{self.suffix}")}">{shown}</a>'
         return f"{picture(item, name) if self.has_pictures else ''}<bdi{title}>{shown}</bdi>"
 
-    def _line(self, key: str) -> str:
+    def _line(self, member: str) -> str:
         if not self.span:
             return ""
-        line = self.trends.lines.get(key)
+        line = self.trends.lines.get(member)
         role, points = 'role="none"', ""
         if line is not None:
             words = line_words(self.language, self.span, line, self.score_format)
@@ -167,10 +168,10 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return ""
         return f'<svg class="bar" role="none"><rect width="{bar_width(score, first):g}%"></rect></svg>'
 
-    def _button(self, key: str, name: str) -> str:
+    def _button(self, member: str, name: str) -> str:
         if not self.likes:
             return ""
-        return f'<td class="like">{like_button(self.language, self.board, self.likes, key, name, self.given)}</td>'
+        return f'<td class="like">{like_button(self.language, self.board, self.likes, member, name, self.given)}</td>'
 
 
 def record_path(board: str, member: str) -> str:
@@ -195,22 +196,22 @@ def about(record: Record) -> Markup:
 
 
 def like_button(
-    language: Language, board: Board, form: str, key: str, name: str, given: Collection[str] | None
+    language: Language, board: Board, form: str, member: str, name: str, given: Collection[str] | None
 ) -> Markup:
     """Draw the button that likes a member, gives it a vote, or takes it back. `given` is as in `TableRows`."""
-    member, says, state, parameter = "like_member", "♡", "", "key"
+    sentence, says, state, parameter = "like_member", "♡", "", "key"
     if given is not None and board.votes is not None:
         changes, act = board.votes.changes, "vote"
-        if key in given:
+        if member in given:
             act = "undo" if changes else "voted"
             parameter = "undo" if changes else "key"
             state = " data-voted" if changes else ' data-voted aria-disabled="true"'
         elif given and changes and board.votes.per_actor == 1:
             act = "change"
-        member, says = f"{act}_member", escape(language.translate(act))
-    label = escape(language.translate(member, name=name))
+        sentence, says = f"{act}_member", escape(language.translate(act))
+    label = escape(language.translate(sentence, name=name))
     return _html(
-        f'<button form="{form}" name="{parameter}" value="{escape(key)}" aria-label="{label}"{state}>{says}</button>'
+        f'<button form="{form}" name="{parameter}" value="{escape(member)}" aria-label="{label}"{state}>{says}</button>'
     )
 
 

@@ -220,7 +220,7 @@ async def test_an_archive_in_its_old_order_is_detected(valkey_url: str, tmp_path
 
 async def post(client: httpx.AsyncClient, day: int, *keys: str) -> None:
     """Count events of a day, by the clock of the board."""
-    events = [{"board": "days", "key": key, "time": f"2024-02-0{day}T12:00:00Z"} for key in keys]
+    events = [{"board": "days", "key": member, "time": f"2024-02-0{day}T12:00:00Z"} for member in keys]
     assert (await client.post("/v1/events", json=events)).json()["accepted"] == len(keys)
 
 
@@ -280,9 +280,9 @@ async def shown_rows(client: httpx.AsyncClient, **query: Any) -> Rows:
 
 
 OTHERS: Final = '[[board]]\nid = "others"\ntypes = ["other"]\nwindow = { calendar = "day", keep = 9 }\nclock = "event"'
-ROW: Final = r'<tr data-key="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>'
+ROW: Final = r'<tr data-member="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>'
 OWN: Final = (
-    r'<tr data-key="(.*?)" class="[^"]*\bown"><td class="rank">(.*?)</td><th scope="row" data-note="(.*?)">'
+    r'<tr data-member="(.*?)" class="[^"]*\bown"><td class="rank">(.*?)</td><th scope="row" data-note="(.*?)">'
     r'.*?<td class="score"(?: data-gap="(.*?)")?>(.*?)</td>'
 )
 
@@ -301,10 +301,10 @@ async def test_archived_periods_are_pages_and_tables(valkey_url: str) -> None:
         assert await shown_rows(client) == kept
         assert await shown_rows(client, limit=2) == kept[:2]
         period = {"period": "2024-02-01"}
-        for key, place in (("b", ("2", "You", "\N{MINUS SIGN}1", "2")), ("x", ("", "You, not ranked", "", ""))):
-            html = (await client.get("/boards/days", params={**period, "key": key})).text
-            assert re.findall(OWN, html) == [(key, *place)]
-            assert f'<a rel="next" href="?period=2024-02-02&amp;key={key}">' in html
+        for member, place in (("b", ("2", "You", "\N{MINUS SIGN}1", "2")), ("x", ("", "You, not ranked", "", ""))):
+            html = (await client.get("/boards/days", params={**period, "key": member})).text
+            assert re.findall(OWN, html) == [(member, *place)]
+            assert f'<a rel="next" href="?period=2024-02-02&amp;key={member}">' in html
             assert 'rel="prev"' not in html
         table = await client.get("/boards/days/records.csv", params=period)
         assert table.headers["content-disposition"] == 'attachment; filename="days-2024-02-01.csv"'

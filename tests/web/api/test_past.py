@@ -66,7 +66,7 @@ async def now() -> str:
 
 async def like(client: httpx.AsyncClient, *keys: str) -> None:
     """Count likes in one batch."""
-    answer = await client.post("/v1/events", json=[{"type": "like", "key": key} for key in keys])
+    answer = await client.post("/v1/events", json=[{"type": "like", "key": member} for member in keys])
     assert answer.json()["accepted"] == len(keys), answer.text
 
 
@@ -202,7 +202,7 @@ async def test_a_page_of_the_past_finds_names(valkey_url: str) -> None:
         await like(client, "Ada", "Ada", "Alan", "Grace", "Grace", "Grace")
         at = await now()
         await like(client, "Alan", "Alan", "Alan", "Ada Lovelace")
-        item = r'<li data-key="([^"]*)"><bdi>[^<]*</bdi> <span>([^<]*)</span>'
+        item = r'<li data-member="([^"]*)"><bdi>[^<]*</bdi> <span>([^<]*)</span>'
         for name, members in {"a": [("Ada", "rank 2"), ("Alan", "rank 3")], "Ada Lovelace": [], "<b>": []}.items():
             html = (await client.get("/boards/posts", params={"as_of": at, "find": name})).text
             assert re.findall(item, html) == members, name
@@ -264,8 +264,8 @@ async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str
     """The answer has everything that was counted before the board's clock reached the requested time."""
     board = rolling_board(clock="event", board="old")
     async with server(valkey_url, board, journal="sqlite") as client:
-        for hour, key in enumerate("abc"):
-            event = {"board": "old", "key": key, "time": f"2024-02-01T0{hour}:30:00Z"}
+        for hour, member in enumerate("abc"):
+            event = {"board": "old", "key": member, "time": f"2024-02-01T0{hour}:30:00Z"}
             assert (await client.post("/v1/events", json=event)).json()["accepted"] == 1
         for hour, rows in enumerate(["", "a", "ab", "abc"]):
             page = await get(client, "/v1/boards/old", as_of=f"2024-02-01T0{hour}:00:00Z")
@@ -283,7 +283,7 @@ async def test_a_season_in_one_body_is_read_race_by_race(valkey_url: str) -> Non
     races = [(f"2023-{month:02}-05T15:00:00Z", ("ann", "bob", "cem")[month % 3], month) for month in range(1, 13)]
     async with server(valkey_url, board, journal="sqlite") as client:
         assert (await get(client, "/v1/boards/season/history"))["since"] is None
-        events = [{"type": "points", "key": key, "amount": points, "time": time} for time, key, points in races]
+        events = [{"type": "points", "key": member, "amount": points, "time": time} for time, member, points in races]
         assert (await client.post("/v1/events", json=events)).json()["accepted"] == 12
         counts: Counter[str] = Counter()
         for time, key, points in races:

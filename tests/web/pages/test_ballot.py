@@ -57,7 +57,7 @@ async def register(client: httpx.AsyncClient, *members: str, board: str = "pets"
 
 def members(page: str) -> list[str]:
     """Return the members in the table of a page."""
-    return [html.unescape(key) for key in re.findall(r'<tr data-key="([^"]*)"', page)]
+    return [html.unescape(key) for key in re.findall(r'<tr data-member="([^"]*)"', page)]
 
 
 def link(page: str, words: str) -> str | None:
@@ -121,7 +121,7 @@ async def test_hidden_and_withdrawn_contestants_are_not_listed(client: httpx.Asy
 async def test_contestants_follow_the_last_ranked_row(client: httpx.AsyncClient) -> None:
     """A page lists contestants without votes only if it has the last ranked row."""
     await register(client, "Ada", "Bo", "Cy")
-    await post(client, *({"board": "pets", "key": key, "actor": "a"} for key in ("Ada", "Bo")))
+    await post(client, *({"board": "pets", "key": member, "actor": "a"} for member in ("Ada", "Bo")))
     assert members((await client.get("/boards/pets?limit=1")).text) == ["Ada"]
     assert members((await client.get("/boards/pets?limit=1&start=1")).text) == ["Bo", "Cy"]
 
@@ -173,7 +173,7 @@ async def result(client: httpx.AsyncClient) -> str:
 async def test_a_contest_that_is_over_shows_its_winner(client: httpx.AsyncClient) -> None:
     """The page shows all members that share the first rank. Without votes there is no winner."""
     assert await result(client) == ""
-    await post(client, *({"board": "shared", "key": key, "actor": "a"} for key in ("Ada", "B & o")))
+    await post(client, *({"board": "shared", "key": member, "actor": "a"} for member in ("Ada", "B & o")))
     assert await result(client) == "Tied first Ada 1 50.0% Tied first B &amp; o 1 50.0%"
     await post(client, *({"board": "shared", "key": "B & o", "actor": actor} for actor in "bc"))
     assert await result(client) == "Winner B &amp; o 3 75.0%, 2 ahead rank 2 Ada 1 25.0%"

@@ -84,7 +84,7 @@ async def server(store: str, boards: str, *events: dict[str, Any]) -> AsyncItera
 
 def rows(html: str) -> list[list[str]]:
     """The text of each cell of the tables."""
-    lines = re.findall(r"<tr data-key=.*?</tr>", html, re.DOTALL)
+    lines = re.findall(r"<tr data-member=.*?</tr>", html, re.DOTALL)
     cells = (re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line, re.DOTALL) for line in lines)
     return [[unescape(re.sub("<.*?>", "", cell)) for cell in line] for line in cells]
 
@@ -218,7 +218,7 @@ async def test_unknown_periods_and_boards_are_refused_with_a_page(valkey_url: st
 @pytest.mark.slow
 async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
     """The page speaks of contestants and votes, and says when voting opens and closes."""
-    votes = ({"board": "cakes", "key": key, "actor": actor} for key, actor in ("ax", "ay", "bx"))
+    votes = ({"board": "cakes", "key": member, "actor": actor} for member, actor in ("ax", "ay", "bx"))
     async with server(valkey_url, CONTEST, *votes) as client:
         html = (await client.get("/boards/cakes")).text
         assert 'Contestants <b id="rank-count">2</b>' in html
@@ -252,12 +252,12 @@ async def test_a_page_shows_the_row_of_a_member(valkey_url: str) -> None:
     """The query names the member. Its row is among the others, or at the foot of the table. The member is escaped."""
     events: list[dict[str, Any]] = [{"board": "week", **event} for event in WEEKS]
     events += [{"board": "north", "key": "<b>", "amount": 9}, {"board": "north", "key": "m&m"}]
-    events += [{"board": "climb", "key": key, "fields": {"levels": 5, "seconds": 1}} for key in ("m&m", "n")]
+    events += [{"board": "climb", "key": member, "fields": {"levels": 5, "seconds": 1}} for member in ("m&m", "n")]
     async with server(valkey_url, WEEK + CLIMB + UNION, *events) as client:
 
         async def own(path: str) -> list[str]:
             html = (await client.get(path)).text
-            found = re.findall(r'<tr data-key="[^"]*" class="[^"]*own">.*?</tr>', html, re.DOTALL)
+            found = re.findall(r'<tr data-member="[^"]*" class="[^"]*own">.*?</tr>', html, re.DOTALL)
             return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in found]
 
         assert await own("/boards/north") == []
@@ -285,7 +285,7 @@ async def test_readers_who_follow_members_share_a_page(valkey_url: str, monkeypa
     monkeypatch.setattr(responses, "_SERVES", 60.0)
     members = ["ann", "<b>\"&'", "a b+c%20", "key=1", "\U0001d518"]
     events: list[dict[str, Any]] = [
-        {"board": "north", "key": key, "amount": 90 - at} for at, key in enumerate([*members, "last"])
+        {"board": "north", "key": member, "amount": 90 - at} for at, member in enumerate([*members, "last"])
     ]
     async with server(valkey_url, UNION + SONGS, *events) as client:
         for key in ("voteless", *members):

@@ -34,7 +34,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 async def test_each_surface_has_its_number_of_rows(client: httpx.AsyncClient, path: str, rows: int) -> None:
     """The address may ask for another number. Only the board's own page has a menu and controls."""
     html = (await client.get(path)).text
-    assert html.count("<tr data-key=") == rows
+    assert html.count("<tr data-member=") == rows
     is_page = path == "/boards/posts"
     assert ('class="menu"' in html, 'id="tools"' in html) == (is_page,) * 2
 
@@ -67,7 +67,7 @@ async def test_a_wall_that_rotates_has_the_rows_of_all_its_pages(client: httpx.A
     """The page shows ten records of each board, or as many as the address says."""
     for query, rows in (("rotate=20s", 10), ("rotate=1m&limit=20", 20)):
         html = (await client.get(f"/boards/posts?display=wall&{query}")).text
-        assert html.count("<tr data-key=") == rows
+        assert html.count("<tr data-member=") == rows
         assert ('data-rotate="20"' in html, 'data-rotate="60"' in html) == (rows == 10, rows == 20)
 
 

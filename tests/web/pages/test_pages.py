@@ -47,7 +47,7 @@ async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
         html = (await client.get("/boards/posts")).text
 
         rows = re.findall(
-            r'<tr data-key="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>', html
+            r'<tr data-member="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>', html
         )
         assert rows == [("a", "1", "1,234"), ("b", "2", "2")]
         assert '<b id="total-score">1,236</b>' in html
@@ -56,14 +56,14 @@ async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
 
 async def test_everything_is_escaped(valkey_url: str) -> None:
     """A title from the boards file and members from producers are always text."""
-    key = "</script><img src=x onerror='alert(\"1\")'>{{99*1001}}&amp;"
-    async with server(valkey_url, {"key": key}) as client:
+    member = "</script><img src=x onerror='alert(\"1\")'>{{99*1001}}&amp;"
+    async with server(valkey_url, {"key": member}) as client:
         for path in ("/", "/boards/posts", "/embed/posts"):
             html = (await client.get(path)).text
             assert "<img src=x" not in html
             assert "Most <liked>" not in html
             assert "99099" not in re.sub(r"/static/\w+", "", html)
-            assert unescape(re.findall(r"<bdi>(?:<a [^>]*>)?(.*?)(?:</a>)?</bdi>", html)[0]) == key
+            assert unescape(re.findall(r"<bdi>(?:<a [^>]*>)?(.*?)(?:</a>)?</bdi>", html)[0]) == member
 
 
 async def test_the_list_shows_each_boards_leaders(valkey_url: str) -> None:
@@ -98,7 +98,7 @@ async def test_an_embedded_board_may_be_framed(valkey_url: str) -> None:
         policy = POLICY.replace("ancestors 'none'", "ancestors *").replace("action 'self'", "action 'none'")
         assert response.headers["content-security-policy"] == policy
         assert 'class="site"' not in response.text
-        assert 'data-key="a"' in response.text
+        assert 'data-member="a"' in response.text
 
 
 async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:

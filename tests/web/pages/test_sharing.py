@@ -80,7 +80,7 @@ async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, 
         output, _ = await curl.communicate()
         assert (curl.returncode, b'"rejected":[]' in output) == (0, True), output
         html = (await client.get(f"/boards/{board}")).text
-        assert re.findall('<tr data-key="(.*?)"', html) == ["Ada"]
+        assert re.findall('<tr data-member="(.*?)"', html) == ["Ada"]
         assert '<div id="empty" class="note" hidden>' in html
 
 
@@ -103,7 +103,7 @@ async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
     """The records are in order, with each field of a score. Nothing in the file is a formula."""
     keys = ["=HYPERLINK(1)", '"quoted", with comma', "-1", "@x", "+y", "名字", "a\\b"]
     async with server(valkey_url) as client:
-        likes = [{"board": "posts", "key": key, "amount": 90 - place} for place, key in enumerate(keys)]
+        likes = [{"board": "posts", "key": member, "amount": 90 - place} for place, member in enumerate(keys)]
         await post(client, *likes, {"board": "climb", "key": "Ada", "fields": {"levels": 7, "seconds": 12}})
         response = await client.get("/boards/posts/records.csv")
         assert response.headers["content-type"] == "text/csv; charset=utf-8"
