@@ -239,7 +239,7 @@ async def _is_right(page: Page, board: Board, rows: int) -> bool:
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         records = msgspec.json.decode(await answer.read())["records"]
     shown = await page.eval_on_selector_all(
-        "#records tr", "rows => rows.map(row => [row.dataset.key, row.cells[2].textContent])"
+        "#records tr", "rows => rows.map(row => [row.dataset.member, row.cells[2].textContent])"
     )
     return bool(shown == [[record["key"], f"{record['score']:,}"] for record in records])
 

@@ -191,18 +191,20 @@ class Demo:
         Likes for the default board do not name it, because an event with a `board` would not feed the unions.
         """
         to = UNSET if board == DEFAULT_BOARD.id else board
-        events = [IncomingEvent(key=key, board=to) for key in self._likes.choose(2, 5)]
+        events = [IncomingEvent(member=member, board=to) for member in self._likes.choose(2, 5)]
         if self._last is not None and self._chance.random() < _UNLIKE:
-            events.append(IncomingEvent(key=self._last, amount=-1, board=to))
-        self._last = events[0].key
+            events.append(IncomingEvent(member=self._last, amount=-1, board=to))
+        self._last = events[0].member
         return events
 
     def _others(self) -> list[IncomingEvent]:
         chance = self._chance
-        events = [IncomingEvent(key=key, type="photo") for key in self._photos.choose(0, 2)]
+        events = [IncomingEvent(member=member, type="photo") for member in self._photos.choose(0, 2)]
         if self._closes is not None and datetime.now(UTC) < self._closes:
             songs = self._songs.choose(0, 3)
-            events += [IncomingEvent(key=key, type="vote", actor=f"guest {chance.getrandbits(40)}") for key in songs]
+            events += [
+                IncomingEvent(member=member, type="vote", actor=f"guest {chance.getrandbits(40)}") for member in songs
+            ]
         if chance.random() < _CLIMB:
             climber = chance.choice(CLIMBERS)
             # Most climbs are lower than the climber's highest climb so far, and some are a little higher.
@@ -211,7 +213,7 @@ class Demo:
             self._climbs[climber] = max(best, metres)
             events.append(
                 IncomingEvent(
-                    key=climber, type="climb", fields={"metres": metres, "minutes": chance.randrange(90, 600)}
+                    member=climber, type="climb", fields={"metres": metres, "minutes": chance.randrange(90, 600)}
                 )
             )
         return events

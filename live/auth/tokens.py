@@ -29,7 +29,7 @@ from jwt.exceptions import (
 )
 from msgspec import UNSET, Meta, UnsetType
 
-from live.domain.event import key_fault
+from live.domain.event import member_fault
 from live.domain.reader import BoardScope, Reader
 from live.domain.text import character_fault
 from live.domain.window import parse_duration
@@ -189,7 +189,7 @@ class Claims(msgspec.Struct, frozen=True):
     boards: tuple[str, ...] = ()
     likes: tuple[str, ...] = ()
     sub: str | None = None
-    key: str | None = None
+    member: str | None = msgspec.field(name="key", default=None)
     circle: UnsetType | object = UNSET
 
 
@@ -249,7 +249,7 @@ class Tokens:
             claims = msgspec.convert(self._payload(token, found[1]), Claims)
             self._check_claims(claims, now)
             return Reader(
-                BoardScope.of(claims.boards), member=claims.key, likes=BoardScope.of(claims.likes),
+                BoardScope.of(claims.boards), member=claims.member, likes=BoardScope.of(claims.likes),
                 voter=claims.sub or "", signer=found[0], ends=int(claims.exp),
             )  # fmt: skip
         except (PyJWTError, ValueError, OverflowError, RecursionError) as error:
@@ -280,7 +280,7 @@ class Tokens:
         # A token with `circle` is for a part of a board only, so this version must not show the whole board for it.
         if claims.circle is not UNSET:
             raise TokenError("the viewer token has the claim `circle`, which this version does not know")
-        if claims.key is not None and key_fault(claims.key) is not None:
+        if claims.member is not None and member_fault(claims.member) is not None:
             raise TokenError("`key` of the viewer token can't be on a board")
         if claims.likes and (fault := voter_fault(claims.sub)) is not None:
             raise TokenError(f"with `likes`, `sub` of the viewer token {fault}")
@@ -360,7 +360,7 @@ def sign_token(
     settings: Settings,
     boards: tuple[str, ...],
     length: str,
-    key: str | None,
+    member: str | None,
     likes: tuple[str, ...] = (),
     voter: str | None = None,
 ) -> tuple[str, int]:
@@ -381,7 +381,7 @@ def sign_token(
         seconds = 0
     if not 1 <= seconds <= LONGEST_TOKEN:
         raise ValueError(f"for must be a time from 1s to {LONGEST_TOKEN}s, such as 8h")
-    if key is not None and (fault := key_fault(key)) is not None:
+    if member is not None and (fault := member_fault(member)) is not None:
         raise ValueError(f"key can't be a member: {fault}")
     if likes and (fault := voter_fault(voter)) is not None:
         raise ValueError(f"sub names the person who votes: {fault}")
@@ -393,7 +393,7 @@ def sign_token(
     claims = {
         "aud": settings.token_audience,
         **({"iss": settings.token_issuer} if settings.token_issuer else {}),
-        **({} if key is None else {"key": key}),
+        **({} if member is None else {"key": member}),
         "iat": now,
         "exp": now + int(seconds),
         **({"boards": boards} if boards else {}),

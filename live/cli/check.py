@@ -104,7 +104,7 @@ def print_unions(unions: dict[str, UnionReport]) -> None:
         elif union.wrong:
             out.print(f"{name}: DIFFERS from its parts for {counted(union.wrong, 'member')}; the first ones are:")
         for one in union.examples:
-            out.print(f"  {one.key}: the union has {one.union:,}, its parts have {one.parts:,}")
+            out.print(f"  {one.member}: the union has {one.union:,}, its parts have {one.parts:,}")
 
 
 async def _check(

@@ -9,7 +9,7 @@ import typer
 
 from live.auth.visitors import Visitors, is_cookie
 from live.cli.context import Context, command, confirm, fail, milliseconds_of, out, several, words_of
-from live.domain.event import key_fault
+from live.domain.event import member_fault
 from live.domain.producer import LIKES
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError, SetupError
@@ -150,7 +150,7 @@ async def _move(
 ) -> None:
     """Merge or rename the first of two members."""
     old, new = members
-    if old == new or (fault := key_fault(new)):
+    if old == new or (fault := member_fault(new)):
         raise SetupError("OLD and NEW are the same" if old == new else f"NEW: {fault}")
     confirm(question, yes=yes or dry_run)
     async with context.store() as client, acknowledging(client, context.settings):
@@ -282,7 +282,7 @@ def _print_outcomes(found: list[Outcome], *, dry: bool) -> None:
             votes = f", {counted(outcome.votes, 'vote')} among them," if outcome.votes else ""
             out.print(f"{outcome.board}: {events}{votes} {verb}. The scores of {members} change")
             for one in outcome.examples:
-                out.print(f"  {one.key}: {_score(one.before)} → {_score(one.after)}")
+                out.print(f"  {one.member}: {_score(one.before)} → {_score(one.after)}")
         for note in outcome.notes:
             out.print(f"{outcome.board}: {note}")
     if not any(outcome.batches or outcome.fault for outcome in found):

@@ -20,11 +20,11 @@ from msgspec import UNSET, Meta, UnsetType
 from live.domain.event import (
     DOTS,
     MAX_DETAIL,
-    MAX_KEY_BYTES,
+    MAX_MEMBER_BYTES,
     MAX_SCORE,
     IncomingEvent,
-    Key,
     Label,
+    Member,
     Rejection,
     event_fault,
 )
@@ -81,11 +81,11 @@ def decode_json(body: bytes, max_events: int) -> DecodedBody:
     limit(len(events), max_events)
     # Check the members of these events all at once. If this finds a mistake, check them one by one.
     bare = body.count(b'"') == _QUOTES_OF_A_LIKE * len(events)
-    keys = [event.key for event in events]
-    together = "".join(keys)
-    is_valid = together.isascii() and together.isprintable() and "" not in keys
-    is_valid = is_valid and (" " not in together or all(key == key.strip() for key in keys))
-    is_valid = is_valid and ("." not in together or DOTS.isdisjoint(keys))
+    members = [event.member for event in events]
+    together = "".join(members)
+    is_valid = together.isascii() and together.isprintable() and "" not in members
+    is_valid = is_valid and (" " not in together or all(member == member.strip() for member in members))
+    is_valid = is_valid and ("." not in together or DOTS.isdisjoint(members))
     is_valid = is_valid and (
         bare
         or all(
@@ -96,8 +96,8 @@ def decode_json(body: bytes, max_events: int) -> DecodedBody:
             for event in events
         )
     )
-    if is_valid and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
-        return DecodedBody(events, range(len(events)), [], keys if bare else None)
+    if is_valid and max(map(len, members), default=0) <= MAX_MEMBER_BYTES:
+        return DecodedBody(events, range(len(events)), [], members if bare else None)
     return checked(events)
 
 
@@ -126,7 +126,7 @@ def decoded(part: bytes, decode: Callable[[bytes], IncomingEvent]) -> IncomingEv
     try:
         return decode(part)
     except msgspec.ValidationError as error:
-        return Rejection(0, "event_invalid", in_words(error, IncomingEvent.__struct_fields__)[:MAX_DETAIL])
+        return Rejection(0, "event_invalid", in_words(error, IncomingEvent.__struct_encode_fields__)[:MAX_DETAIL])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(part, error) from None
 
@@ -195,7 +195,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: Annotated[Label, ID]
     source: Annotated[Label, SOURCE]
     type: Annotated[Label, TYPE]
-    subject: Annotated[Key, says("The member.")]
+    subject: Annotated[Member, says("The member.")]
     time: Annotated[Annotated[datetime, Meta(tz=True)] | None, TIME] = None
     board: Annotated[str | None, BOARD] = None
     actor: Annotated[Label | None, ACTOR] = None
@@ -208,7 +208,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         str | None, says("JSON text of an object: whole numbers by name, for boards whose score is made of fields.")
     ] = None
     metadata: Annotated[str | None, says("JSON text of an object that is stored with the record.")] = None
-    replaces: Annotated[Key | None, REPLACES] = None
+    replaces: Annotated[Member | None, REPLACES] = None
 
 
 _event = msgspec.json.Decoder(CloudEvent)
@@ -255,7 +255,7 @@ def _decode(part: bytes) -> IncomingEvent:
     except (msgspec.DecodeError, RecursionError):
         raise msgspec.ValidationError(_INNER) from None
     return IncomingEvent(
-        key=event.subject,
+        member=event.subject,
         amount=UNSET if event.amount is None else event.amount,
         type=event.type,
         board=UNSET if event.board is None else event.board,

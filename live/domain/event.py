@@ -16,7 +16,7 @@ from live.domain.text import PATTERN, character_fault, json_fault, space_fault
 from live.errors import RETRYABLE
 
 MAX_SCORE: Final = 2**53
-MAX_KEY_BYTES: Final = 1024
+MAX_MEMBER_BYTES: Final = 1024
 DOTS: Final = frozenset({".", ".."})
 """Names that no URL can have: clients drop them from a path, and so ask for something else."""
 MAX_METADATA_BYTES: Final = 4096
@@ -27,14 +27,15 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 
 Label = Annotated[str, Meta(min_length=1, max_length=256)]
-# The type of a member in the API contracts. `key_fault` checks members.
-Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_KEY_BYTES, "pattern": PATTERN})]
+# The type of a member in the API contracts. `member_fault` checks members.
+Member = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_MEMBER_BYTES, "pattern": PATTERN})]
 
 
 class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
     """An event: a member (`key`) received `amount` at `time`."""
 
-    key: Annotated[Key, meaning.KEY]
+    # What a board ranks is a member, everywhere in the code. What clients send and receive calls it `key`.
+    member: Annotated[Member, meaning.MEMBER] = msgspec.field(name="key")
     amount: Annotated[
         Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType,
         says("The amount to add to the score, 1 by default. Boards with `set` or `best` need it: it is the new score."),
@@ -48,7 +49,7 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     category: Annotated[Label | UnsetType, meaning.CATEGORY] = UNSET
     fields: Annotated[dict[str, int] | UnsetType, meaning.FIELDS] = UNSET
     metadata: Annotated[msgspec.Raw | UnsetType, meaning.METADATA] = UNSET
-    replaces: Annotated[Key | UnsetType, meaning.REPLACES] = UNSET
+    replaces: Annotated[Member | UnsetType, meaning.REPLACES] = UNSET
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -80,7 +81,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     index: Annotated[int, meaning.INDEX]
     board: Annotated[str, meaning.BOARD]
-    member: Annotated[str, meaning.KEY] = msgspec.field(name="key")
+    member: Annotated[str, meaning.MEMBER] = msgspec.field(name="key")
     score: Annotated[int | None, says("The score. Null if the member is not on the board.")]
     rank: Annotated[int | None, says("Place in the ranking, from 1. Null if the member is not on the board.")]
     best: Annotated[
@@ -190,50 +191,50 @@ _LIKE: Final = (1, None, None, None)  # the rest of a like's entry, after the me
 class Likes(Sequence[Entry]):
     """Entries of which each is one like. Only members are stored, so adding up a body is several times as fast."""
 
-    __slots__ = ("keys",)
+    __slots__ = ("members",)
 
-    def __init__(self, keys: list[str]) -> None:
-        self.keys = keys
+    def __init__(self, members: list[str]) -> None:
+        self.members = members
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.members)
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...
     @overload
     def __getitem__(self, index: slice) -> "Likes": ...
     def __getitem__(self, index: int | slice) -> "Entry | Likes":
-        return Likes(self.keys[index]) if isinstance(index, slice) else (self.keys[index], *_LIKE)
+        return Likes(self.members[index]) if isinstance(index, slice) else (self.members[index], *_LIKE)
 
 
 def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
     """Return all entries of several sequences, in order."""
     if all(isinstance(part, Likes) for part in parts):
         likes = cast("Sequence[Likes]", parts)
-        return likes[0] if len(likes) == 1 else Likes([key for part in likes for key in part.keys])
+        return likes[0] if len(likes) == 1 else Likes([member for part in likes for member in part.members])
     return [entry for part in parts for entry in part]
 
 
-def keys_of_likes(entries: Sequence[Entry]) -> list[str] | None:
+def members_of_likes(entries: Sequence[Entry]) -> list[str] | None:
     """Return the members if each entry is one like without more fields. Otherwise return None."""
     if isinstance(entries, Likes):
-        return entries.keys
+        return entries.members
     if entries and all(entry[1:] == _LIKE for entry in entries):
         return [entry[0] for entry in entries]
     return None
 
 
 def make_entry(
-    key: str, amount: int = 1, time: int | None = None, identity: bytes | None = None, extra: Extra | None = None
+    member: str, amount: int = 1, time: int | None = None, identity: bytes | None = None, extra: Extra | None = None
 ) -> Entry:
     """Make an entry that does not come from an event."""
-    return (key, amount, time, identity, extra)
+    return (member, amount, time, identity, extra)
 
 
 def entry_of(event: IncomingEvent, identity: bytes | None = None) -> Entry:
     """Make the entry of an event."""
     time = None if event.time is UNSET else milliseconds(event.time)
-    return (event.key, 1 if event.amount is UNSET else event.amount, time, identity, _extra_of(event))
+    return (event.member, 1 if event.amount is UNSET else event.amount, time, identity, _extra_of(event))
 
 
 def _extra_of(event: IncomingEvent) -> Extra | None:
@@ -251,7 +252,7 @@ def entries_of(events: Sequence[IncomingEvent], identify: Callable[[IncomingEven
     """
     return [
         (
-            event.key,
+            event.member,
             1 if event.amount is UNSET else event.amount,
             None if event.time is UNSET else milliseconds(event.time),
             None if event.id is UNSET else identify(event),
@@ -276,23 +277,23 @@ def milliseconds(time: datetime) -> int:
     return (time - _EPOCH) // _MILLISECOND
 
 
-def key_fault(key: str) -> str | None:
+def member_fault(member: str) -> str | None:
     """Say why a member is invalid, or return None.
 
     A valid member has 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters, and no white space at its
     beginning or end. It is not one of `DOTS`.
     """
-    is_plain = key.isascii() and key.isprintable() and key[:1] > " " and key[-1:] > " " and len(key) <= MAX_KEY_BYTES
-    if is_plain and key not in DOTS:
+    is_plain = member.isascii() and member.isprintable() and member[:1] > " " and member[-1:] > " "
+    if is_plain and len(member) <= MAX_MEMBER_BYTES and member not in DOTS:
         return None
-    if not key or key in DOTS:
-        return f"key is {key!r}, which no URL can name" if key else "key is empty"
-    size = len(key.encode(errors="surrogatepass"))
-    if size > MAX_KEY_BYTES:
-        return f"key has {size} bytes; at most {MAX_KEY_BYTES} are allowed"
-    if fault := character_fault(key) or space_fault(key):
+    if not member or member in DOTS:
+        return f"key is {member!r}, which no URL can name" if member else "key is empty"
+    size = len(member.encode(errors="surrogatepass"))
+    if size > MAX_MEMBER_BYTES:
+        return f"key has {size} bytes; at most {MAX_MEMBER_BYTES} are allowed"
+    if fault := character_fault(member) or space_fault(member):
         return f"key {fault}"
-    if not unicodedata.is_normalized("NFC", key):
+    if not unicodedata.is_normalized("NFC", member):
         return "key is not in Unicode normalization form NFC"
     return None
 
@@ -304,16 +305,16 @@ def _actor_fault(actor: str) -> str | None:
 
 
 def _change_fault(event: IncomingEvent, replaces: str) -> str | None:
-    if fault := key_fault(replaces):
+    if fault := member_fault(replaces):
         return f"`replaces`: {fault}"
-    if replaces == event.key:
+    if replaces == event.member:
         return "`replaces` and `key` are the same member"
     return "`amount` must be at least 1 with `replaces`" if event.amount is not UNSET and event.amount < 1 else None
 
 
 def event_fault(event: IncomingEvent) -> tuple[str, str] | None:
     """Say why a decoded event is invalid, as code and detail, or return None."""
-    fault = key_fault(event.key)
+    fault = member_fault(event.member)
     if fault is not None:
         return "key_invalid", fault
     fault = f"`id` is {event.id!r}, which no URL can name" if event.id in DOTS else None

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from live.domain.event import Key, key_fault
-from live.domain.meaning import IMAGE, KEY, TITLE, URL
+from live.domain.event import Member, member_fault
+from live.domain.meaning import IMAGE, MEMBER, TITLE, URL
 from live.domain.text import PATTERN, text_fault
 
 MOST_TITLE: Final = 200  # maximum characters of a title
@@ -29,7 +29,7 @@ Url = Annotated[str, Meta(extra_json_schema={"maxLength": MOST_URL, "pattern": _
 class Item(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The title, link and picture of a member. `image` is the URL of a small picture."""
 
-    member: Annotated[Key, KEY] = msgspec.field(name="key")
+    member: Annotated[Member, MEMBER] = msgspec.field(name="key")
     title: Annotated[Title, TITLE]
     url: Annotated[Url | None, URL] = None
     image: Annotated[Url | None, IMAGE] = None
@@ -60,7 +60,7 @@ def is_listed(url: str, hosts: Sequence[str]) -> bool:
 
 def item_faults(item: Item, hosts: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with an item. Pictures may come from `hosts` only."""
-    if fault := key_fault(item.member):
+    if fault := member_fault(item.member):
         yield fault
     if len(item.title) > MOST_TITLE:
         yield f"`title` has {len(item.title)} characters; at most {MOST_TITLE} are allowed"

@@ -29,7 +29,7 @@ ID: Final = says(
 IMAGE: Final = says("URL of a small picture. It begins with `https://`, and its host is in `LIVE_IMAGE_HOSTS`.")
 INDEX: Final = says("Index of the event in the body, from 0.")
 ITEMS: Final = says("The items.")
-KEY: Final = says(
+MEMBER: Final = says(
     "The member: 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters. It is not `.` or `..`."
 )
 METADATA: Final = says(

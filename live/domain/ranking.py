@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from live.domain.meaning import FIELDS, KEY, METADATA, RANK, SCORE, says
+from live.domain.meaning import FIELDS, MEMBER, METADATA, RANK, SCORE, says
 
 _T = TypeVar("_T")
 Ranks = Literal["ordinal", "dense", "competition"]
@@ -22,7 +22,7 @@ Ranks = Literal["ordinal", "dense", "competition"]
 class Record(msgspec.Struct, frozen=True):
     """One row of a board."""
 
-    member: Annotated[str, KEY] = msgspec.field(name="key")
+    member: Annotated[str, MEMBER] = msgspec.field(name="key")
     score: Annotated[int, SCORE]
     rank: Annotated[int, RANK]
     fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
@@ -115,13 +115,13 @@ def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> lis
     return found
 
 
-def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Record, int | None, Sequence[Record]]:
+def neighbourhood(records: Sequence[Record], member: str, around: int) -> tuple[Record, int | None, Sequence[Record]]:
     """Return the record of a member, its gap to the record above (or None), and the record with its neighbours.
 
     `records` are consecutive and contain the member. If the member is not the first of the board, they contain the
     record above too.
     """
-    place = next(place for place, record in enumerate(records) if record.member == key)
+    place = next(place for place, record in enumerate(records) if record.member == member)
     own = records[place]
     gap = abs(records[place - 1].score - own.score) if place else None
     return own, gap, records[max(0, place - around) : place + around + 1]
@@ -133,12 +133,12 @@ def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], li
     moved: set[str] = set()
     staying: list[str] = []
     for record in new:
-        key = record.member
-        was = before.pop(key, None)
+        member = record.member
+        was = before.pop(member, None)
         if was is None or was.score != record.score or was.metadata != record.metadata:
-            moved.add(key)
+            moved.add(member)
         else:
-            staying.append(key)
+            staying.append(member)
     removed = list(before)
     unmoved = set(staying)
     moved |= _out_of_order([record.member for record in old if record.member in unmoved], staying)
@@ -153,19 +153,19 @@ def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
     """
     if old == new:
         return set()
-    places = {key: place for place, key in enumerate(old)}
+    places = {member: place for place, member in enumerate(old)}
     ends: list[int] = []  # for each length of a run, the smallest old place that ends such a run
     runs: list[int] = []  # for each member of `new`, the length of the longest run that ends with it
-    for key in new:
-        place = places[key]
+    for member in new:
+        place = places[member]
         length = bisect_left(ends, place)
         ends[length : length + 1] = [place]
         runs.append(length)
     staying: set[str] = set()
     wanted = len(ends) - 1
-    for key, length in zip(reversed(new), reversed(runs), strict=True):
+    for member, length in zip(reversed(new), reversed(runs), strict=True):
         if length == wanted:
-            staying.add(key)
+            staying.add(member)
             wanted -= 1
     return set(new) - staying
 

@@ -127,7 +127,7 @@ class RecordView(ScoreFacts, frozen=True):
     offset: Annotated[int, meaning.OFFSET]
     period: Annotated[str | None, meaning.PERIOD]
     rank_count: Annotated[int, meaning.RANK_COUNT]
-    member: Annotated[str, meaning.KEY] = msgspec.field(name="key")
+    member: Annotated[str, meaning.MEMBER] = msgspec.field(name="key")
     score: Annotated[int, meaning.SCORE]
     rank: Annotated[int | None, says("Place in the ranking, from 1. Null for a contestant without votes.")]
     percentile: Annotated[
@@ -160,7 +160,7 @@ class RecordList(msgspec.Struct, frozen=True):
 class MemberRecords(msgspec.Struct, frozen=True):
     """The records of one member on all boards."""
 
-    member: Annotated[str, meaning.KEY] = msgspec.field(name="key")
+    member: Annotated[str, meaning.MEMBER] = msgspec.field(name="key")
     records: Annotated[Sequence[RecordView], says("The record of the member on each board that has it.")]
 
 
@@ -176,7 +176,7 @@ class HistoryStep(msgspec.Struct, frozen=True):
 class RecordHistory(msgspec.Struct, frozen=True):
     """The scores and ranks of one member over time."""
 
-    member: Annotated[str, meaning.KEY] = msgspec.field(name="key")
+    member: Annotated[str, meaning.MEMBER] = msgspec.field(name="key")
     steps: Annotated[Sequence[HistoryStep], says("The record at each time, the earliest time first.")]
 
 
@@ -194,7 +194,7 @@ class HistoryList(msgspec.Struct, frozen=True):
 class Entrant(msgspec.Struct, frozen=True):
     """A registered member of a contest. `score` is the number of its votes, and `metadata` is a JSON object."""
 
-    member: Annotated[str, meaning.KEY] = msgspec.field(name="key")
+    member: Annotated[str, meaning.MEMBER] = msgspec.field(name="key")
     score: Annotated[int, says("Votes of the member. 0 without votes.")]
     metadata: Annotated[Any, meaning.METADATA]  # encoded in the server, and decoded in the client
 
@@ -280,7 +280,7 @@ class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
 
     epoch: Annotated[str, meaning.EPOCH]
     offset: Annotated[int, meaning.OFFSET]
-    key: Annotated[str, meaning.KEY]
+    member: Annotated[str, meaning.MEMBER] = msgspec.field(name="key")
     rank_count: Annotated[int, meaning.RANK_COUNT]
     score: Annotated[int | None, meaning.SCORE] = None
     rank: Annotated[int | None, meaning.RANK] = None

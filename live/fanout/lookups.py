@@ -34,7 +34,7 @@ class RankLookup(msgspec.Struct, eq=False):
     `frame` is None before the first read. After that, it is replaced only if its content changes.
     """
 
-    key: str
+    member: str
     around: int
     viewers: set[LookupViewer] = msgspec.field(default_factory=set)
     frame: Frame | None = None
@@ -44,7 +44,7 @@ class RankLookup(msgspec.Struct, eq=False):
     @property
     def wanted(self) -> tuple[str, int]:
         """The member to read, and how many records on each side: at least one, because the gap needs the next rank."""
-        return self.key, max(self.around, 1)
+        return self.member, max(self.around, 1)
 
     def is_read_at(self, epoch: str, offset: int) -> bool:
         """Tell whether the last read is at least as new as a position of the board."""
@@ -77,10 +77,10 @@ class RankLookup(msgspec.Struct, eq=False):
         self._encoded = None
 
     def _around(self, page: Page) -> Around:
-        bare = Around(epoch=page.epoch, offset=page.offset, key=self.key, rank_count=page.rank_count)
+        bare = Around(epoch=page.epoch, offset=page.offset, member=self.member, rank_count=page.rank_count)
         if not page.records:
             return bare
-        own, gap, records = neighbourhood(page.records, self.key, self.around)
+        own, gap, records = neighbourhood(page.records, self.member, self.around)
         return msgspec.structs.replace(bare, score=own.score, rank=own.rank, gap=gap, records=records)
 
 
@@ -102,17 +102,17 @@ class RankLookups:
 
     def require_room(self, variant: object | None, subscription: Subscription) -> None:
         """Check that one more lookup is possible. `variant` is None if nobody watches the variant yet."""
-        name = variant, subscription.key, subscription.around
-        if subscription.key is None or name in self._lookups or len(self._lookups) < _MOST:
+        name = variant, subscription.member, subscription.around
+        if subscription.member is None or name in self._lookups or len(self._lookups) < _MOST:
             return
         raise ProblemError("too_many_viewers", f"{_MOST} members of this board are watched already", retry_after=5)
 
     def find(self, variant: object, subscription: Subscription) -> RankLookup | None:
         """Find or make the lookup that a new viewer asks for. Return None if the viewer asks for none."""
-        if subscription.key is None:
+        if subscription.member is None:
             return None
-        name = (variant, subscription.key, subscription.around)
-        return self._lookups.setdefault(name, RankLookup(subscription.key, subscription.around))
+        name = (variant, subscription.member, subscription.around)
+        return self._lookups.setdefault(name, RankLookup(subscription.member, subscription.around))
 
     def enter(self, viewer: LookupViewer, lookup: RankLookup) -> bool:
         """Add a viewer to the lookup that it asks for. Returns whether that lookup was never read."""
@@ -126,7 +126,7 @@ class RankLookups:
         lookup.viewers.discard(viewer)
         if not lookup.viewers:
             self._due.pop(lookup, None)
-            del self._lookups[viewer.group, lookup.key, lookup.around]
+            del self._lookups[viewer.group, lookup.member, lookup.around]
 
     def forget(self) -> None:
         """Make the next ticks read all lookups again, because the board was redefined, or data was lost."""

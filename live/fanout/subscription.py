@@ -4,12 +4,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from live.domain.event import key_fault
+from live.domain.event import member_fault
 from live.domain.meaning import says
 from live.domain.reader import NOBODY, Reader
 from live.domain.window import parse_duration
 from live.errors import ProblemError
-from live.http.parameters import Parameters, is_whole
+from live.http.parameters import Parameters, fields_of, is_whole
 
 DEFAULT_SIZE: Final = 50
 MOST_WATCHED: Final = 100  # records; each change of one of them is in a frame, and nobody looks at more
@@ -35,7 +35,7 @@ def _delay_of(text: str) -> int:
 
 
 def _member_of(text: str) -> str:
-    if (fault := key_fault(text)) is not None:
+    if (fault := member_fault(text)) is not None:
         raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
     return text
 
@@ -67,9 +67,9 @@ class WatchParameters(Parameters, frozen=True, kw_only=True):
         str | None,
         says("`offset` of the last message, to resume.", extra={"schema": {"type": "integer", "minimum": 0}}),
     ] = None
-    key: Annotated[
+    member: Annotated[
         str | None, says("A member whose rank is sent in `around` messages.", extra={"read": _member_of})
-    ] = None
+    ] = msgspec.field(name="key", default=None)
     around: (
         Annotated[
             int,
@@ -100,7 +100,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """The wish of a viewer: the top `size`, and at most one frame per `interval`. Limits count it by its `address`.
 
     `interval` is in milliseconds. 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
-    that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
+    that reconnects. With a `member`, the viewer also receives the rank of that member with `around` neighbours on each
     side. If the reader's token names a member, `around` alone asks for that member. With a `delay` (in seconds), the
     viewer receives what a viewer of the top of the default size received earlier.
     """
@@ -111,7 +111,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     interval: int = 0
     epoch: str | None = None
     offset: int = -1
-    key: str | None = None
+    member: str | None = None
     around: int = 0
     delay: int = 0
 
@@ -119,8 +119,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, wanted: WatchParameters, reader: Reader, address: str = "") -> "Subscription":
         """Make the subscription that a viewer asks for."""
         if wanted.delay is not None:
-            for name in _OF_THE_PRESENT:
-                if getattr(wanted, name) is not None:
+            for name, field in fields_of(WatchParameters).items():
+                if name in _OF_THE_PRESENT and getattr(wanted, field.attribute) is not None:
                     raise ProblemError("parameter_invalid", f"`delay` shows what everybody sees: leave out `{name}`")
         epoch, offset = wanted.epoch, wanted.offset
         known = epoch is not None and offset is not None and len(epoch) <= _EPOCH and is_whole(offset)
@@ -131,7 +131,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             interval=wanted.interval or 0,
             epoch=epoch if known else None,
             offset=int(offset) if known and offset else -1,
-            key=reader.member if wanted.key is None and wanted.around is not None else wanted.key,
+            member=reader.member if wanted.member is None and wanted.around is not None else wanted.member,
             around=wanted.around or 0,
             delay=wanted.delay or 0,
         )

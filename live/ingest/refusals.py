@@ -38,7 +38,7 @@ class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     producer: str
     board: str = ""  # that it names or that refused it
     type: str = ""
-    key: str = ""
+    member: str = msgspec.field(name="key", default="")
 
 
 class Refusals:
@@ -67,7 +67,7 @@ class Refusals:
                     producer=producer,
                     board=(one.board or "") if named is UNSET else named[:_SHORT],
                     type="" if kind is UNSET else kind[:_SHORT],
-                    key="" if event is None else event.key[:_SHORT],
+                    member="" if event is None else event.member[:_SHORT],
                 )
             )
         if self._task is None:

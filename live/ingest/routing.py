@@ -268,7 +268,7 @@ class Posting:
         self, share: _Share, board: Board, weight: int, index: int, event: IncomingEvent, entry: Entry
     ) -> Entry:
         """Make the entry of an event for one board. A refused event is submitted too: it may be a duplicate."""
-        key, amount, time, identity, extra = entry
+        member, amount, time, identity, extra = entry
         code = None
         if self._lacks_ticket(board):
             code = "ticket_missing"
@@ -295,7 +295,7 @@ class Posting:
             code = "amount_required"
         if code is not None:
             extra = msgspec.structs.replace(extra or Extra(), refused=code)
-        return (key, amount, time, identity, extra)
+        return (member, amount, time, identity, extra)
 
     def _lacks_ticket(self, board: Board) -> bool:
         return board.votes is not None and board.votes.tickets and self._producer.id != LIKES

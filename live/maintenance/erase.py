@@ -130,7 +130,7 @@ class Search:
         self._liked |= new
         for member, start in new:
             names = [""] if start is None else [calendar.at(start).name for calendar in self._calendars.values()]
-            events = (IncomingEvent(key=member, source=self._actor, id=f"{name}\n{member}") for name in names)
+            events = (IncomingEvent(member=member, source=self._actor, id=f"{name}\n{member}") for name in names)
             self._add(self._likes.of(event) for event in events)
 
     def among(self, fields: Iterable[bytes]) -> set[bytes]:

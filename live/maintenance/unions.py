@@ -155,7 +155,7 @@ class Union:
 class WrongSum(msgspec.Struct, frozen=True):
     """A member of a union: what the union holds, and the weighted sum of what the parts hold."""
 
-    key: str
+    member: str = msgspec.field(name="key")
     union: int
     parts: int
 

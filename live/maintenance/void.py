@@ -63,7 +63,7 @@ def whom_of(criteria: Criteria) -> dict[str, str | None]:
 class VoidedScore(msgspec.Struct, frozen=True):
     """A member's score before and after; None if it has none."""
 
-    key: str
+    member: str = msgspec.field(name="key")
     before: int | None
     after: int | None
 
@@ -230,7 +230,7 @@ class EventSearch:
             names = {"", window.calendar.at(event.start).name} if isinstance(window, Periods) else {""}
             actor, of = self._criteria.actor or "", Identities(LIKES).of
             found = self._likes[place] = {
-                of(IncomingEvent(key=event.member, source=actor, id=f"{name}\n{event.member}")) for name in names
+                of(IncomingEvent(member=event.member, source=actor, id=f"{name}\n{event.member}")) for name in names
             }
         return found
 
@@ -242,7 +242,7 @@ def changed_most(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[i
         for member in before.keys() | after.keys()
         if before.get(member) != after.get(member)
     ]
-    changed.sort(key=lambda one: (-abs((one.after or 0) - (one.before or 0)), one.key))
+    changed.sort(key=lambda one: (-abs((one.after or 0) - (one.before or 0)), one.member))
     return len(changed), changed[:_EXAMPLES]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from live.domain.decoding import DecodedBody, decode_batch, decode_structured
-from live.domain.event import IncomingEvent, key_fault
+from live.domain.event import IncomingEvent, member_fault
 from live.errors import ProblemError
 
 Attributes = dict[str, Any]
@@ -34,7 +34,7 @@ data = st.none() | st.binary(max_size=9) | texts | st.dictionaries(texts, st.lis
 attributes = st.fixed_dictionaries(
     {
         **dict.fromkeys(("id", "source", "type"), texts),
-        "subject": texts.filter(lambda key: key_fault(key) is None),
+        "subject": texts.filter(lambda member: member_fault(member) is None),
         "time": times,  # the SDK adds the current time to an event without a time
     },
     optional={
@@ -51,7 +51,7 @@ attributes = st.fixed_dictionaries(
 def expected(given_: Attributes) -> IncomingEvent:
     """Return the event that these attributes describe."""
     same = {name: given_.get(name, UNSET) for name in ("amount", "type", "board", "time", "id", "source", "actor")}
-    return IncomingEvent(key=given_["subject"], **same)
+    return IncomingEvent(member=given_["subject"], **same)
 
 
 def as_json(changes: Attributes) -> bytes:
@@ -172,7 +172,7 @@ def test_a_value_of_a_wrong_type_refuses_its_event(event: bytes, detail: str) ->
 def test_the_last_of_repeated_attributes_counts() -> None:
     """This is the same as for the fields of plain events."""
     (event,) = decode_structured(b'{"amount":"1","subject":"b",' + as_json({"amount": "2"})[1:]).events
-    assert (event.key, event.amount) == ("a", 2)
+    assert (event.member, event.amount) == ("a", 2)
 
 
 def test_an_event_may_have_a_hundred_attributes() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from live.domain.decoding import DecodedBody, decode_json, decode_ndjson
-from live.domain.event import MAX_SCORE, IncomingEvent, Rejection, entry_of, key_fault, make_entry
+from live.domain.event import MAX_SCORE, IncomingEvent, Rejection, entry_of, make_entry, member_fault
 from live.domain.text import character_fault
 from live.errors import ProblemError
 from tests.harness.costs import is_linear
@@ -25,7 +25,7 @@ readable = labels.filter(lambda text: character_fault(text) is None)
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 times = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2999, 1, 1), timezones=offsets)  # noqa: DTZ001
 events = st.fixed_dictionaries(
-    {"key": labels.filter(lambda key: key_fault(key) is None)},
+    {"key": labels.filter(lambda member: member_fault(member) is None)},
     optional={
         "amount": st.integers(-MAX_SCORE, MAX_SCORE),
         "time": times.map(datetime.isoformat),
@@ -72,7 +72,8 @@ def event_of(fields: Fields) -> IncomingEvent:
         read["time"] = datetime.fromisoformat(fields["time"])
     if "metadata" in fields:  # metadata is kept as it was written
         read["metadata"] = msgspec.Raw(json.dumps(fields["metadata"]).encode())
-    return IncomingEvent(**{**fields, **read})
+    member: Fields = {"member": fields["key"]} if "key" in fields else {}
+    return IncomingEvent(**{name: value for name, value in {**fields, **read, **member}.items() if name != "key"})
 
 
 def parts(body: DecodedBody) -> tuple[list[tuple[int, IncomingEvent]], list[Rejection]]:

@@ -3,35 +3,35 @@
 import pytest
 from msgspec import UNSET
 
-from live.domain.event import MAX_KEY_BYTES, IncomingEvent, entry_of, event_fault, key_fault, make_entry
+from live.domain.event import MAX_MEMBER_BYTES, IncomingEvent, entry_of, event_fault, make_entry, member_fault
 
 
 def test_omitted_fields_have_defaults() -> None:
     """An event without an amount has the amount 1. A missing time stays missing."""
-    assert entry_of(IncomingEvent(key="a")) == make_entry("a", 1, None)
-    assert entry_of(IncomingEvent(key="a", amount=0)) == make_entry("a", 0, None)
-    assert IncomingEvent(key="a").type is UNSET
+    assert entry_of(IncomingEvent(member="a")) == make_entry("a", 1, None)
+    assert entry_of(IncomingEvent(member="a", amount=0)) == make_entry("a", 0, None)
+    assert IncomingEvent(member="a").type is UNSET
 
 
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"  # a flag, and tags
 
 
 @pytest.mark.parametrize(
-    "key",
+    "member",
     ["a", "a b", "/", "</script>", "a\u00e9", "你好", "😀", "👩\u200d🚀", "\u0645\u06cc\u200c\u062e", "a\u00a0b",
      ENGLAND, f"{ENGLAND} England",
-     "a" * MAX_KEY_BYTES, "é" * (MAX_KEY_BYTES // 2)],
+     "a" * MAX_MEMBER_BYTES, "é" * (MAX_MEMBER_BYTES // 2)],
 )  # fmt: skip
-def test_a_key_may_be_any_text(key: str) -> None:
+def test_a_member_may_be_any_text(member: str) -> None:
     """The joiners that emoji and some scripts need are not control characters."""
-    assert key_fault(key) is None
+    assert member_fault(member) is None
 
 
 @pytest.mark.parametrize(
-    ("key", "fault"),
+    ("member", "fault"),
     [
         ("", "key is empty"),
-        ("a" * (MAX_KEY_BYTES + 1), "key has 1025 bytes; at most 1024 are allowed"),
+        ("a" * (MAX_MEMBER_BYTES + 1), "key has 1025 bytes; at most 1024 are allowed"),
         ("é" * 512 + "a", "key has 1025 bytes; at most 1024 are allowed"),
         ("a\nb", "key contains the control or format character U+000A"),
         ("\x00", "key contains the control or format character U+0000"),
@@ -53,21 +53,21 @@ def test_a_key_may_be_any_text(key: str) -> None:
         ("\u212b", "key is not in Unicode normalization form NFC"),
     ],
 )
-def test_a_misleading_key_is_refused(key: str, fault: str) -> None:
-    """The key has invisible characters, changes the direction of text, or is not in the normalization form NFC."""
-    assert key_fault(key) == fault
+def test_a_misleading_member_is_refused(member: str, fault: str) -> None:
+    """The member has invisible characters, changes the direction of text, or is not in the normalization form NFC."""
+    assert member_fault(member) == fault
 
 
 @pytest.mark.parametrize(
     ("event", "fault"),
     [
-        (IncomingEvent(key="a", replaces="b"), None),
-        (IncomingEvent(key="a", replaces="b", amount=2), None),
-        (IncomingEvent(key="a", replaces="a"), "`replaces` and `key` are the same member"),
-        (IncomingEvent(key="a", replaces=""), "`replaces`: key is empty"),
-        (IncomingEvent(key="a", replaces="b\n"), "`replaces`: key contains the control or format character U+000A"),
-        (IncomingEvent(key="a", replaces="b", amount=0), "`amount` must be at least 1 with `replaces`"),
-        (IncomingEvent(key="a", replaces="b", amount=-1), "`amount` must be at least 1 with `replaces`"),
+        (IncomingEvent(member="a", replaces="b"), None),
+        (IncomingEvent(member="a", replaces="b", amount=2), None),
+        (IncomingEvent(member="a", replaces="a"), "`replaces` and `key` are the same member"),
+        (IncomingEvent(member="a", replaces=""), "`replaces`: key is empty"),
+        (IncomingEvent(member="a", replaces="b\n"), "`replaces`: key contains the control or format character U+000A"),
+        (IncomingEvent(member="a", replaces="b", amount=0), "`amount` must be at least 1 with `replaces`"),
+        (IncomingEvent(member="a", replaces="b", amount=-1), "`amount` must be at least 1 with `replaces`"),
     ],
 )
 def test_a_vote_replaces_a_vote_for_another_member(event: IncomingEvent, fault: str | None) -> None:

@@ -42,7 +42,7 @@ def metadata_fault(value: str) -> str | None:
     for ascii_only in (True, False):
         for document in ({"name": value}, {value: 1}, {"of": [{"a": value}]}):
             raw = json.dumps(document, ensure_ascii=ascii_only).encode()
-            faults.add(event_fault(IncomingEvent(key="a", metadata=msgspec.Raw(raw))))
+            faults.add(event_fault(IncomingEvent(member="a", metadata=msgspec.Raw(raw))))
     assert len(faults) == 1, "one spelling of a text is refused, and another is not"
     fault = faults.pop()
     return None if fault is None else " ".join(fault)
@@ -54,7 +54,7 @@ def board_fault(**choices: Any) -> str | None:
 
 
 CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
-    "member": lambda value: (event_fault(IncomingEvent(key=value)) or ("", None))[1],
+    "member": lambda value: (event_fault(IncomingEvent(member=value)) or ("", None))[1],
     "title of a member": lambda value: next(item_faults(Item("a", value), []), None),
     "title of a board": lambda value: board_fault(title=value),
     "event type": lambda value: board_fault(types=[value]),

@@ -112,8 +112,8 @@ class Run:
             await self.tick()
 
     def join(self) -> None:
-        key = self.chance.choice(MEMBERS) if self.chance.random() < 0.2 else None
-        subscription = Subscription(size=self.chance.choice((5, 20)), key=key)
+        member = self.chance.choice(MEMBERS) if self.chance.random() < 0.2 else None
+        subscription = Subscription(size=self.chance.choice((5, 20)), member=member)
         if self.chance.random() < 0.3:  # this viewer reconnects with a position
             subscription = msgspec.structs.replace(
                 subscription, epoch="e", offset=self.chance.randrange(self.offset + 1)
@@ -137,9 +137,9 @@ class Run:
     def look_up(self) -> None:
         """Change the rank of a member that a viewer asked for."""
         for pair in self.here:
-            if pair.subscription.key is not None and self.chance.random() < 0.5:
+            if pair.subscription.member is not None and self.chance.random() < 0.5:
                 around = Around(
-                    epoch="e", offset=self.offset, key=pair.subscription.key, rank_count=self.chance.randrange(99)
+                    epoch="e", offset=self.offset, member=pair.subscription.member, rank_count=self.chance.randrange(99)
                 )
                 for viewer in pair.viewers:
                     assert viewer.position.lookup is not None

@@ -32,9 +32,9 @@ from tests.harness.waiting import eventually
 FAST = {"conflation_interval": 0.01}
 
 
-def subscription(key: str | None = "a", around: int = 1, **more: Any) -> Subscription:
+def subscription(member: str | None = "a", around: int = 1, **more: Any) -> Subscription:
     """A subscription to the first few records and a member."""
-    return Subscription(size=5, key=key, around=around, **more)
+    return Subscription(size=5, member=member, around=around, **more)
 
 
 def read(frame: Frame | None) -> Around:
@@ -119,7 +119,7 @@ def test_a_frame_changes_only_with_its_content() -> None:
         before = lookup.frame
         assert board.take(lookup, count, *records, epoch=epoch) is changed
         assert (lookup.frame is not before) is changed
-    assert read(lookup.frame) == Around(epoch="two", offset=board.offset, key="b", rank_count=2, records=[])
+    assert read(lookup.frame) == Around(epoch="two", offset=board.offset, member="b", rank_count=2, records=[])
 
 
 def test_the_gap_is_known_without_neighbours() -> None:
@@ -160,7 +160,9 @@ async def test_viewers_of_a_member_share_frames(valkey_url: str) -> None:
     One read serves all members. A lookup without viewers is removed.
     """
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.writer.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
+        await ledger.writer.add(
+            [make_entry(member, amount) for member, amount in zip("abcd", (9, 7, 5, 3), strict=True)]
+        )
         channel = hub.channels["posts"]
         with pulling(hub, "posts", subscription("b")) as one, pulling(hub, "posts", subscription("b")) as two:
             with (

@@ -22,7 +22,7 @@ def test_the_member_of_a_token_need_not_be_named() -> None:
     """Viewers that ask for neighbours receive the neighbours of the token's member, unless they name another member."""
     reader = Reader(member="own")
     queries: list[dict[str, str]] = [{}, {"around": "1"}, {"around": "1", "key": "a"}, {"key": "a"}]
-    assert [Subscription.of(WatchParameters.read(query), reader).key for query in queries] == [None, "own", "a", "a"]
+    assert [Subscription.of(WatchParameters.read(query), reader).member for query in queries] == [None, "own", "a", "a"]
 
 
 def test_a_subscription_has_defaults() -> None:
@@ -39,7 +39,7 @@ def test_a_subscription_has_defaults() -> None:
         ({"interval": "60s"}, {"interval": 60_000}),
         ({"epoch": "e", "offset": "0"}, {"epoch": "e", "offset": 0}),
         ({"epoch": "e" * 64, "offset": "12"}, {"epoch": "e" * 64, "offset": 12}),
-        ({"key": "a", "around": "3"}, {"key": "a", "around": 3}),
+        ({"key": "a", "around": "3"}, {"member": "a", "around": 3}),
         ({"delay": "5s"}, {"delay": 5}),
         ({"delay": "5m"}, {"delay": 300}),
     ],

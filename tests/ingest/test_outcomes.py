@@ -188,11 +188,11 @@ def answer(case: Case) -> tuple[Answer | Exception, list[Counted]]:
     results: list[Answer | Exception] = []
     counted: list[Counted] = []
     incoming = [
-        IncomingEvent(key=f"k{index}", id=f"{index}" if one.has_id else UNSET, board=one.named or UNSET)
+        IncomingEvent(member=f"k{index}", id=f"{index}" if one.has_id else UNSET, board=one.named or UNSET)
         for index, one in enumerate(case.sent)
     ]
     is_plain = all(one.named is None and not one.has_id for one in case.sent)
-    likes = [event.key for event in incoming] if incoming and is_plain else None
+    likes = [event.member for event in incoming] if incoming and is_plain else None
     body, producer = DecodedBody(incoming, list(range(len(incoming))), [], likes), case.producer
     key, sample = "key" if case.has_key else None, cast("Any", Sample())
     posting = Posting(BOARDS, producer, Identities(producer.id), body, results.append, sample, key)
@@ -255,7 +255,7 @@ def test_a_refusal_names_only_a_prefix_that_the_producer_may_know() -> None:
         )
         results: list[Answer | Exception] = []
         producer = msgspec.structs.replace(ME, boards=boards, verbs=verbs)
-        body = DecodedBody([IncomingEvent(key="a")], [0], [])
+        body = DecodedBody([IncomingEvent(member="a")], [0], [])
         posting = Posting(Boards([limited]), producer, Identities("me"), body, results.append, cast("Any", Sample()))
         posting.route()
         posting.send({"acme-a": cast("Committer", None)}, cast("RateLimiter", Exhausted()))
@@ -270,7 +270,7 @@ def test_a_refusal_names_only_a_prefix_that_the_producer_may_know() -> None:
 def test_only_a_few_refusals_suggest_a_type(boards: int, kinds: int, suggested: int) -> None:
     """Only the first three types of refused events in a body get a suggestion, and only with at most 100 boards."""
     results: list[Answer | Exception] = []
-    events = [IncomingEvent(key="a", type=f"lik{number}") for number in range(kinds)]
+    events = [IncomingEvent(member="a", type=f"lik{number}") for number in range(kinds)]
     body = DecodedBody(events, list(range(kinds)), [])
     known = Boards([rolling_board(board=f"b{number}") for number in range(boards)])
     posting = Posting(known, ME, Identities("me"), body, results.append, cast("Any", sample := Sample()))
@@ -329,8 +329,8 @@ def _unavailable(answer: Any) -> None:
 
 async def test_an_event_of_the_server_itself_counts(intake: Intake) -> None:
     """Such an event needs no body."""
-    assert await intake.count(ME, IncomingEvent(key="a")) == Answer(1, 0, (), {"posts": 1})
-    late = await intake.count(ME, IncomingEvent(key="a", time=datetime(2020, 1, 1, tzinfo=UTC)))
+    assert await intake.count(ME, IncomingEvent(member="a")) == Answer(1, 0, (), {"posts": 1})
+    late = await intake.count(ME, IncomingEvent(member="a", time=datetime(2020, 1, 1, tzinfo=UTC)))
     assert [(one.index, one.code) for one in late.rejected] == [(0, "late")]
 
 

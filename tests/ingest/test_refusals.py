@@ -21,7 +21,7 @@ async def test_refused_events_are_listed_while_somebody_looks(valkey_url: str, m
     client, keys = connect(settings.store, settings), SystemKeys(settings.key_prefix)
     sample = Refusals(client)
     long = "x" * 65
-    events = [IncomingEvent(key="a"), IncomingEvent(key=long, board=long, type=long)]
+    events = [IncomingEvent(member="a"), IncomingEvent(member=long, board=long, type=long)]
     rejected = [
         Rejection(0, "key_empty", ""), Rejection(2, "late", "", board="posts"), Rejection(3, "late", "", board="posts"),
         *(Rejection(4, "early", "") for _ in range(20)),
@@ -42,7 +42,7 @@ async def test_refused_events_are_listed_while_somebody_looks(valkey_url: str, m
     sample.note("shop", body, rejected)
     await eventually(is_published)
     found = await sample.look()
-    assert [(event.code, event.board, event.type, event.key) for event in reversed(found)] == [
+    assert [(event.code, event.board, event.type, event.member) for event in reversed(found)] == [
         ("key_empty", "", "", ""), ("late", "posts", "", ""), ("late", long[:64], long[:64], long[:64]),
         *[("early", "", "", "")] * 17,
     ]  # fmt: skip

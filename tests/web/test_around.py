@@ -44,8 +44,8 @@ class Shown(msgspec.Struct):
 class Follower:
     """A viewer of a member, which keeps every message about the member."""
 
-    def __init__(self, key: str, around: int) -> None:
-        self.key = key
+    def __init__(self, member: str, around: int) -> None:
+        self.member = member
         self.around = around
         self.model = ModelViewer()
         self.received: list[Around] = []
@@ -53,7 +53,7 @@ class Follower:
     @property
     def query(self) -> str:
         """The query of the viewer's subscription."""
-        return f"limit=5&key={quote(self.key)}&around={self.around}"
+        return f"limit=5&key={quote(self.member)}&around={self.around}"
 
     def receive(self, text: str | bytes) -> None:
         """Receive one message."""
@@ -86,9 +86,9 @@ class Stage:
         self.tasks: list[asyncio.Task[None]] = []
         self.boards: dict[int, Shown] = {}
 
-    def follow(self, key: str, around: int, *, streams: bool = False) -> None:
+    def follow(self, member: str, around: int, *, streams: bool = False) -> None:
         """Add a viewer."""
-        follower = Follower(key, around)
+        follower = Follower(member, around)
         self.followers.append(follower)
         self.tasks.append(asyncio.create_task(follower.stream(self.client) if streams else follower.watch(self.url)))
 
@@ -108,8 +108,8 @@ class Stage:
     def expected(self, follower: Follower, offset: int) -> Around:
         """The message that a viewer should receive for an offset."""
         page = self.boards[offset]
-        bare = Around(epoch=page.epoch, offset=offset, key=follower.key, rank_count=len(page.records), records=[])
-        lookup = next((lookup for lookup, record in enumerate(page.records) if record.member == follower.key), None)
+        bare = Around(epoch=page.epoch, offset=offset, member=follower.member, rank_count=len(page.records), records=[])
+        lookup = next((lookup for lookup, record in enumerate(page.records) if record.member == follower.member), None)
         if lookup is None:
             return bare
         own, above = page.records[lookup], page.records[lookup - 1].score if lookup else None
@@ -208,7 +208,9 @@ async def drive(stage: Stage, changes: int) -> None:
 
 
 @pytest.mark.slow
-async def test_two_hundred_viewers_of_fifty_keys_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_hundred_viewers_of_fifty_members_share_reads(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every message is correct for its offset, the last message has the current state, and viewers share reads."""
     async with stage(valkey_url) as stage_:
         await stage_.post(*({"key": f"k{number}", "amount": number // 4 + 1} for number in range(40)))
@@ -221,7 +223,7 @@ async def test_two_hundred_viewers_of_fifty_keys_share_reads(valkey_url: str, mo
         assert 5 < counts["places"] <= counts["ticks"] + 1  # the first read may belong to an earlier tick
         stage_.check_every_message()
         for follower in stage_.followers[:50]:
-            response = await stage_.client.get(f"/v1/boards/posts/records/{follower.key}?around={follower.around}")
+            response = await stage_.client.get(f"/v1/boards/posts/records/{follower.member}?around={follower.around}")
             received = follower.received[-1]
             if response.status_code == 404:
                 assert (received.rank, received.records) == (None, [])
@@ -246,7 +248,7 @@ async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monke
         return take(self, encoded, page_of)
 
     async with stage(valkey_url) as stage_:
-        await stage_.post(*({"key": key, "amount": number + 1} for number, key in enumerate(KEYS[:10])))
+        await stage_.post(*({"key": member, "amount": number + 1} for number, member in enumerate(KEYS[:10])))
         for key in KEYS[:10]:
             stage_.follow(key, 3)
         await stage_.agree()
@@ -272,15 +274,15 @@ async def test_an_invalid_member_is_refused(valkey_url: str, query: str) -> None
 
 
 @pytest.mark.slow
-async def test_any_string_can_be_a_key(valkey_url: str) -> None:
+async def test_any_string_can_be_a_member(valkey_url: str) -> None:
     """A member that is not on the board is reported when it enters and when it leaves."""
-    key = "é&key=b /€\U0001f600"
+    member = "é&key=b /€\U0001f600"
     async with stage(valkey_url) as stage_:
-        stage_.follow(key, 2)
-        stage_.follow(key, 2, streams=True)
+        stage_.follow(member, 2)
+        stage_.follow(member, 2, streams=True)
         await stage_.agree()
         for amount in (1, -1):
-            await stage_.post({"key": key, "amount": amount})
+            await stage_.post({"key": member, "amount": amount})
             await stage_.agree()
         stage_.check_every_message()
         for follower in stage_.followers:

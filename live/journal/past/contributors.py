@@ -24,7 +24,7 @@ class LatestEvents(msgspec.Struct, frozen=True):
 
     at: int
     board: str
-    key: str
+    member: str
     amount: int
     producers: Sequence[str]
     actors: Sequence[str]

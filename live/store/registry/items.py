@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from live.domain.event import key_fault
+from live.domain.event import member_fault
 from live.domain.item import Item
 from live.errors import ProblemError
 from live.store.connection.client import Store
@@ -69,7 +69,7 @@ class Items:
         await self._refresh()
         known, version = self._known, self._version
         found = {member: known[member] for member in members if member in known}
-        missing = [member for member in members if member not in found and key_fault(member) is None]
+        missing = [member for member in members if member not in found and member_fault(member) is None]
         if version and missing:
             held = await self._client.call(self._key, "HMGET", self._key, *missing)
             for member, data in zip(missing, held, strict=True):

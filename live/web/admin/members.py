@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from live.domain.board import Board
-from live.domain.event import key_fault
+from live.domain.event import member_fault
 from live.errors import ProblemError
 from live.journal.past.queries import Change
 from live.journal.past.rankings import explain_record
@@ -26,7 +26,7 @@ class MemberRow(msgspec.Struct, frozen=True):
     """A member on a board. A hidden member has no score and no rank here. A contestant without votes has no rank."""
 
     board: Board
-    key: str
+    member: str
     score: int | None = None
     rank: int | None = None
 
@@ -44,7 +44,7 @@ async def _show_members(desk: Desk) -> Response:
         ledger=ledger,
         boards=boards[:_MOST_NAMED],
         listed=rows,
-        titles=await desk.live.items.of([row.key for row in rows]),
+        titles=await desk.live.items.of([row.member for row in rows]),
         search=prefix,
         following=following,
         longest=LONGEST_PREFIX,
@@ -82,7 +82,7 @@ async def _hide(desk: Desk) -> Response:
 
 async def _show_member(desk: Desk) -> Response:
     member = desk.visit.query.get("key", "")[:_LONGEST]
-    fault = key_fault(member)
+    fault = member_fault(member)
     if fault is not None:
         raise ProblemError("record_invalid", fault)
 

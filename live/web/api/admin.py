@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.event import MAX_DETAIL, MAX_SCORE, Identities, IncomingEvent, event_fault, key_fault, milliseconds
+from live.domain.event import MAX_DETAIL, MAX_SCORE, Identities, IncomingEvent, event_fault, member_fault, milliseconds
 from live.domain.item import Item, Title, Url, item_faults
 from live.domain.meaning import IMAGE, ITEMS, TITLE, URL, says
 from live.domain.packing import Packing
@@ -296,7 +296,7 @@ async def put_record(request: Request) -> Response:
     _require_contest(ledger)
     metadata = await _read_body(request)
     _read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
-    fault = event_fault(IncomingEvent(key=member, metadata=msgspec.Raw(metadata)))
+    fault = event_fault(IncomingEvent(member=member, metadata=msgspec.Raw(metadata)))
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
     before = await ledger.moderation.metadata(member)
@@ -395,7 +395,7 @@ async def _administered(request: Request) -> tuple[Principal, Ledger, str]:
     producer = await admin_of(request)
     ledger = await live_of(request).use(request.path_params["board"], Reader(producer.opens))
     member: str = request.path_params["key"]
-    fault = key_fault(member)
+    fault = member_fault(member)
     if fault is not None:
         raise ProblemError("record_invalid", fault)
     return producer, ledger, member
@@ -423,7 +423,7 @@ async def delete_event(request: Request, query: EventParameters) -> Response:
     producer, live = await admin_of(request), live_of(request)
     board, event = request.path_params["board"], request.path_params["id"]
     ledger = await live.use(board, Reader(producer.opens))
-    identity = Identities(query.producer).of(IncomingEvent(key="", id=event, source=query.source))
+    identity = Identities(query.producer).of(IncomingEvent(member="", id=event, source=query.source))
     criteria = Criteria(identity=identity)
     _require_events(await look(live.settings, criteria, ledger.state.board.id))
     before = _named(event, query)
@@ -513,8 +513,8 @@ async def _put(request: Request, producer: Principal, items: Sequence[Item]) -> 
     known = await live.items.of([item.member for item in shown])
     await live.items.put(items)
     if len(items) == 1:
-        key = items[0].member
-        await _note(request, producer, "titled", key=key, before=known.get(key), after=items[0])
+        member = items[0].member
+        await _note(request, producer, "titled", key=member, before=known.get(member), after=items[0])
     else:
         after = {"count": len(items), "items": shown}
         await _note(request, producer, "titled", before={"items": list(known.values())}, after=after)

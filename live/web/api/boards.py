@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.choices import ShownChoices
-from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
+from live.domain.event import MAX_MEMBER_BYTES, MAX_SCORE, rfc3339
 from live.domain.meaning import BOARD, EPOCH, PERIOD, says
 from live.domain.reader import Gated, Reader
 from live.domain.views import BoardList, BoardPage, BoardSummary, facts_of
@@ -190,7 +190,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     direction: Literal["after", "before"]
     score: Score
-    name: Annotated[bytes, Meta(max_length=MAX_KEY_BYTES + 8)]
+    name: Annotated[bytes, Meta(max_length=MAX_MEMBER_BYTES + 8)]
     period: int | None
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
-from live.domain.meaning import BOARD, EPOCH, FIELDS, KEY, OFFSET, SCORE, SCORE_THEN, says
+from live.domain.meaning import BOARD, EPOCH, FIELDS, MEMBER, OFFSET, SCORE, SCORE_THEN, says
 from live.domain.views import HistoryList, HistoryStep, RecordHistory
 from live.domain.window import EVER, MOST_FOLDED, parse_duration
 from live.errors import ProblemError
@@ -56,7 +56,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """The parts of a score at a time, and the newest changes before that time, the newest change first."""
 
     board: Annotated[str, BOARD]
-    key: Annotated[str, KEY]
+    member: Annotated[str, MEMBER] = msgspec.field(name="key")
     as_of: Annotated[str, says("The time at which the score is explained, RFC 3339.")]
     epoch: Annotated[str, EPOCH]
     offset: Annotated[int, OFFSET]
@@ -86,7 +86,7 @@ async def get_explanation(request: Request, query: ExplanationParameters) -> Res
         raise ProblemError("record_not_found", "the member was not on the board then")
     body = Explanation(
         board=board.id,
-        key=member,
+        member=member,
         as_of=rfc3339(moment.at),
         epoch=parts.epoch,
         offset=parts.offset,
@@ -207,7 +207,7 @@ class SlotTime(msgspec.Struct, frozen=True):
 class SlotScores(msgspec.Struct, frozen=True):
     """The score of a member in each point."""
 
-    key: Annotated[str, KEY]
+    member: Annotated[str, MEMBER] = msgspec.field(name="key")
     scores: Annotated[
         Sequence[int | None], says("One score for each point. Null means no event, on boards that do not add amounts.")
     ]

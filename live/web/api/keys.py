@@ -92,7 +92,7 @@ class TokenChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     length: Annotated[str, Meta(max_length=_LONGEST), says("How long the token is valid, such as `8h`.")] = field(
         default="8h", name="for"
     )
-    key: Annotated[str | None, says("The member who is the viewer.")] = None
+    member: Annotated[str | None, says("The member who is the viewer.")] = field(default=None, name="key")
     likes: Annotated[
         tuple[str, ...], Meta(max_length=100), says("The boards on which the viewer may vote, as ids and prefixes.")
     ] = ()
@@ -176,7 +176,7 @@ async def sign_token(request: Request) -> Response:
     if not faults:
         try:
             token, ends = tokens.sign_token(
-                live.settings, choice.boards, choice.length, choice.key, choice.likes, choice.sub
+                live.settings, choice.boards, choice.length, choice.member, choice.likes, choice.sub
             )
         except (SetupError, ValueError) as error:
             faults = [str(error)]
@@ -184,7 +184,7 @@ async def sign_token(request: Request) -> Response:
         raise ProblemError("api_key_invalid", "\n".join(faults))
     may_vote = {"likes": choice.likes, **digest_of_person(choice.sub or "", "actor")} if choice.likes else {}
     after = {"boards": choice.boards, **may_vote, "expires": rfc3339(ends, 1, "seconds")}
-    await live.trail.add(entry_of(admin.id, "token_signed", key=choice.key or "", after=after))
+    await live.trail.add(entry_of(admin.id, "token_signed", key=choice.member or "", after=after))
     return json_response(SignedToken(token, rfc3339(ends, 1, "seconds")), NOT_KEPT, (), HTTPStatus.CREATED)
 
 

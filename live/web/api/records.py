@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.event import key_fault
+from live.domain.event import member_fault
 from live.domain.meaning import says
 from live.domain.ranking import Record, neighbourhood
 from live.domain.text import begins_word, form_of
@@ -117,7 +117,7 @@ async def find_records(live: Live, ledger: Ledger, client: str, wanted: MemberSe
             others, place = await live.drawings.draw(client, _find_voteless(live, ledger, wanted, place, room))
             voteless += others
     named = dict.fromkeys([*([wanted.prefix] if first == SearchPlace() else []), *hits])
-    records = await _read_records(ledger, [member for member in named if key_fault(member) is None], wanted.period)
+    records = await _read_records(ledger, [member for member in named if member_fault(member) is None], wanted.period)
     records.sort(key=lambda record: record.rank or 0)
     if voteless:
         last = PageResult(ledger.state.board, await ledger.reader.read(1))
@@ -202,7 +202,7 @@ async def get_record(request: Request, query: RecordParameters) -> Response:
     """
     live, reader = live_of(request), reader_of(request)
     member, around = request.path_params["key"], query.around
-    if key_fault(member) is not None:
+    if member_fault(member) is not None:
         raise ProblemError("record_not_found", "no member can have this name")
     ledger = await live.use(request.path_params["board"], reader)
     what = Selection("around", max(around, 1), member, 0)  # the gap needs at least one neighbour, the record above

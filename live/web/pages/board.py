@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
-from live.domain.event import key_fault, rfc3339
+from live.domain.event import member_fault, rfc3339
 from live.domain.item import Item
 from live.domain.ranking import Page
 from live.domain.window import Periods
@@ -172,8 +172,8 @@ async def _boards(visit: Visit, boards: str, surface: Surface) -> Reply:
     if len(shown) == 1 and shown[0].page is not None and not is_own:
         if "key" not in visit.query:
             return await shared_page(visit, surface, shown[0], shown[0].page)
-        if shown[0].key is not None:
-            reply = await followed_page(visit, surface, shown[0], shown[0].page, shown[0].key)
+        if shown[0].member is not None:
+            reply = await followed_page(visit, surface, shown[0], shown[0].page, shown[0].member)
             if reply is not None:
                 return reply
     own = await live.drawings.draw(visit.requester.network, draw_page(visit, surface, shown, found))
@@ -207,7 +207,7 @@ async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers
             known = [
                 member
                 for member in dict.fromkeys([*(one.member for one in members), text])
-                if key_fault(member) is None
+                if member_fault(member) is None
             ]
             steps = await past.run(read_history, past.board, past.epoch, past.hidden, known, [as_of])
             then = [FoundMember(member, step.rank) for member, (step,) in zip(known, steps, strict=True)]
@@ -223,7 +223,7 @@ async def _show(visit: Visit, ledger: Ledger, surface: Surface, start: int, size
     """
     live, language, board = visit.live, visit.language, ledger.state.board
     when = surface.when
-    key = visit.query.get("key", visit.reader.member if surface.name == "page" else None)
+    member = visit.query.get("key", visit.reader.member if surface.name == "page" else None)
     page: Page | None = None
     viewers: int | None = None
     newest: int | None = None
@@ -249,10 +249,10 @@ async def _show(visit: Visit, ledger: Ledger, surface: Surface, start: int, size
             raise
         _note(ledger, error)
     # The script must not ask for a `key` that is no valid member.
-    key = key if key is None or key_fault(key) is None else None
+    member = member if member is None or member_fault(member) is None else None
     place = None
-    if key is not None and page is not None and when.as_of is None and start == 0:
-        place = await _followed_of(visit, ledger, key, when, page)
+    if member is not None and page is not None and when.as_of is None and start == 0:
+        place = await _followed_of(visit, ledger, member, when, page)
     return Shown(
         board=board,
         page=page,
@@ -260,7 +260,7 @@ async def _show(visit: Visit, ledger: Ledger, surface: Surface, start: int, size
         period=None if when.as_of is not None or when.is_now else str(when.period),
         links=_links_of(language, board, page, newest, is_now=when.is_now),
         viewers=viewers,
-        key=key,
+        member=member,
         place=place,
         start=start,
         ranges=_ranges_of(language, page, surface, start, size),
@@ -272,23 +272,23 @@ async def _show(visit: Visit, ledger: Ledger, surface: Surface, start: int, size
     )
 
 
-async def _followed_of(visit: Visit, ledger: Ledger, key: str, when: When, page: Page) -> Followed | None:
+async def _followed_of(visit: Visit, ledger: Ledger, member: str, when: When, page: Page) -> Followed | None:
     """Read the row of a member that the reader follows. Return None if the page has it already, or it is unknown."""
-    if any(record.member == key for record in page.records):
+    if any(record.member == member for record in page.records):
         return None
     try:
-        around = Selection("around", 1, key, 0)
+        around = Selection("around", 1, member, 0)
         records = (await read_page(visit.live, ledger, around, when, visit.requester.network)).page.records
     except (StoreUnavailableError, EpochLostError) as error:
         log.warning("serving a page without its followed member", board=ledger.state.board.id, reason=str(error))
         return None
-    place = next((place for place, record in enumerate(records) if record.member == key), None)
+    place = next((place for place, record in enumerate(records) if record.member == member), None)
     if place is None:
-        return Followed(key)
+        return Followed(member)
     above, board = records[place - 1] if place else None, ledger.state.board
     score_format = format_of(visit.language, board)
     gap = "" if board.packing else gap_words(visit.language, records[place], above, None, score_format)
-    return Followed(key, records[place], gap)
+    return Followed(member, records[place], gap)
 
 
 async def _steps_from(language: Language, past: BoardPast, as_of: int) -> tuple[Link, ...]:

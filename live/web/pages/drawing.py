@@ -77,7 +77,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `start` is the number of
     records before the first record of the page, and `ranges` are links to the records before and after, which keep the
     parameters in `kept`. `ballot` has what only contests show. `viewers` is the number of viewers in all processes,
-    None if it is unknown. `key` is the member that the reader follows, and `place` its row, if it has none in `page`.
+    None if it is unknown. The reader follows `member`; `place` is its row, if it has none in `page`.
     """
 
     board: Board
@@ -86,7 +86,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     period: str | None
     links: tuple[Link, ...]
     viewers: int | None
-    key: str | None = None
+    member: str | None = None
     place: Followed | None = None
     trends: Trends = NO_TRENDS
     as_of: int | None = None
@@ -172,32 +172,32 @@ async def shared_page(visit: Visit, surface: Surface, shown: Shown, page: Page) 
     return await visit.live.drawings.of(visit.requester.network, key, partial(draw_page, visit, surface, [shown]))
 
 
-async def followed_page(visit: Visit, surface: Surface, shown: Shown, page: Page, key: str) -> Reply | None:
+async def followed_page(visit: Visit, surface: Surface, shown: Shown, page: Page, member: str) -> Reply | None:
     """Make the page of a reader who follows a member of the page that all who follow one share.
 
     Return None if only the followed member has a picture, because then the other pages have no column for it.
     """
     query = QueryParams([(name, _ANYBODY if name == "key" else value) for name, value in visit.query.multi_items()])
     anybody = msgspec.structs.replace(
-        shown, key=_ANYBODY, place=Followed(_ANYBODY), kept={**shown.kept, "key": _ANYBODY}
+        shown, member=_ANYBODY, place=Followed(_ANYBODY), kept={**shown.kept, "key": _ANYBODY}
     )
     text = urlencode(query.multi_items()).encode()
     drawn = await shared_page(
-        visit._replace(query=query, text=text), msgspec.structs.replace(surface, key=_ANYBODY), anybody, page
+        visit._replace(query=query, text=text), msgspec.structs.replace(surface, member=_ANYBODY), anybody, page
     )
     html, (table,), place = drawn.body.decode(), drawn.tables, shown.place
-    items = {} if place is None else await items_of(visit.live, [key])
+    items = {} if place is None else await items_of(visit.live, [member])
     if not table.has_pictures and any(item.image for item in items.values()):
         return None
-    own = msgspec.structs.replace(table, own=key, items={**table.items, **items})
+    own = msgspec.structs.replace(table, own=member, items={**table.items, **items})
     first = page.records[0].score if page.records else 0
-    pinned = "" if place is None else f"{own.pinned(key, place.record, place.gap, first)}\n"
+    pinned = "" if place is None else f"{own.pinned(member, place.record, place.gap, first)}\n"
     html = html.replace(f"{table.pinned(_ANYBODY, None, '', first)}\n", pinned, 1)
-    for at in (at for at, record in enumerate(page.records) if record.member == key):
+    for at in (at for at, record in enumerate(page.records) if record.member == member):
         html = html.replace(table.row(page.records, at), own.row(page.records, at), 1)
-    for one in (one for one in (shown.ballot.contestants if shown.ballot else ()) if one.member == key):
+    for one in (one for one in (shown.ballot.contestants if shown.ballot else ()) if one.member == member):
         html = html.replace(table.voteless([one]), own.voteless([one]), 1)
-    html = html.replace(f"key={_ANYBODY}", f"key={quote_plus(key)}").replace(_ANYBODY, escape(key))
+    html = html.replace(f"key={_ANYBODY}", f"key={quote_plus(member)}").replace(_ANYBODY, escape(member))
     return msgspec.structs.replace(drawn, body=html.encode())
 
 
@@ -219,7 +219,7 @@ def _rows_of(visit: Visit, surface: Surface, shown: Shown, items: Mapping[str, I
         has_bars=board.packing is None and board.sort_order == "desc" and not shown.start,
         has_pictures=any(item.image for item in items.values()),
         span="" if board.packing or shown.is_past else trend_words(visit.language, board.window),
-        own=shown.key,
+        own=shown.member,
         likes=f"likes{tail}" if has_likes else "",
         given=None if given is None else given.members,
         total=page.total_score if page is not None and board.votes is not None else None,

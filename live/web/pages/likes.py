@@ -19,8 +19,8 @@ from starlette.responses import RedirectResponse, Response
 
 from live.auth.requester import Requester
 from live.domain.board import Board
-from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
-from live.domain.meaning import BOARD, KEY, PERIOD, says
+from live.domain.event import MAX_MEMBER_BYTES, IncomingEvent, member_fault
+from live.domain.meaning import BOARD, MEMBER, PERIOD, says
 from live.domain.producer import LIKES, Principal
 from live.domain.ranking import Page, Record
 from live.domain.reader import Reader
@@ -45,7 +45,7 @@ _MOST_COOKIES: Final = 16  # cookies that are read; a browser has several only i
 _MOST_SEARCHED: Final = 1000  # records among which votes are looked for that are not on the page
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
-_MOST_BODY: Final = 6 * MAX_KEY_BYTES + 100  # bytes: every byte of two members can be percent-encoded
+_MOST_BODY: Final = 6 * MAX_MEMBER_BYTES + 100  # bytes: every byte of two members can be percent-encoded
 _CODES: Final = {
     "frozen": "likes_closed", "closed": "likes_closed", "not_open": "likes_closed",
     "quota_exceeded": "votes_used", "entrant_unknown": "record_not_found",
@@ -64,7 +64,7 @@ class Liked(msgspec.Struct, frozen=True):
     """The result of a like. `counted` is false if nothing has changed, because the request was carried out before."""
 
     board: Annotated[str, BOARD]
-    key: Annotated[str, KEY]
+    member: Annotated[str, MEMBER] = msgspec.field(name="key")
     counted: Annotated[
         bool, says("False if nothing has changed: for example, the visitor had liked the member before.")
     ]
@@ -131,7 +131,7 @@ def _require_own_page(request: Request) -> None:
 class LikeParameters(LookParameters, frozen=True, kw_only=True):
     """A like that had to wait, as the form has it, and its signature."""
 
-    key: Annotated[str | None, says("The member.")] = None
+    member: Annotated[str | None, says("The member.")] = msgspec.field(name="key", default=None)
     undo: Annotated[str | None, says("Instead of `key`: take the vote for this member back.")] = None
     replaces: Annotated[str | None, says("The member whose vote is taken back.")] = None
     page: Annotated[str | None, says("The page to return to.", extra={"schema": {"enum": ["record"]}})] = None
@@ -283,7 +283,7 @@ async def _count(request: Request, like: _Like) -> bool:
     live, board, member, visitor = live_of(request), like.board, like.member, like.visitor
     ledger = await live.use(board.id, reader_of(request))
     page = None
-    if key_fault(member) is None:
+    if member_fault(member) is None:
         page = await ledger.reader.find(member, 0)
         # The member is a contestant without votes, or was hidden after the visitor voted for it.
         if page is None and (like.takes_back or await ledger.reader.entrant(member) is not None):
@@ -292,7 +292,7 @@ async def _count(request: Request, like: _Like) -> bool:
         raise ProblemError("record_not_found", "only members on the board can be liked")
     if board.votes is None and (like.takes_back or like.replaces is not None):
         raise ProblemError("like_refused", "only votes can be taken back or changed, and the board has no votes")
-    if like.replaces is not None and (fault := key_fault(like.replaces)):
+    if like.replaces is not None and (fault := member_fault(like.replaces)):
         raise ProblemError("vote_unknown", f"`replaces`: {fault}")
     event = _event_of(like, page.period or "")
     answer = await live.intake.count(_PRODUCER, event)
@@ -315,9 +315,11 @@ def _event_of(like: _Like, period: str) -> IncomingEvent:
     """
     member, visitor = like.member, like.visitor
     if like.board.votes is None:
-        return IncomingEvent(key=member, board=like.board.id, actor=visitor, source=visitor, id=f"{period}\n{member}")
+        return IncomingEvent(
+            member=member, board=like.board.id, actor=visitor, source=visitor, id=f"{period}\n{member}"
+        )
     return IncomingEvent(
-        key=member,
+        member=member,
         board=like.board.id,
         actor=visitor,
         amount=-1 if like.takes_back else 1,

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
+import msgspec
+
 from live.domain.meaning import says
 from live.domain.window import parse_duration
 from live.fanout.subscription import MOST_WATCHED
@@ -99,7 +101,7 @@ class ShownParameters(VisitParameters, frozen=True, kw_only=True):
 
     period: PeriodName = "current"
     as_of: AsOfTime = None
-    key: Annotated[str | None, says("A member whose rank is shown.")] = None
+    member: Annotated[str | None, says("A member whose rank is shown.")] = msgspec.field(name="key", default=None)
     limit: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] | None = None
 
     @property

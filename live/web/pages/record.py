@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
-from live.domain.event import key_fault
+from live.domain.event import member_fault
 from live.domain.ranking import Page, Record
 from live.domain.window import EVER, Periods, Slot
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
@@ -145,7 +145,7 @@ async def show_record(request: Request, query: VisitParameters) -> Response:  # 
     live, client, language = visit.live, visit.requester.network, visit.language
     ledger = await live.use(request.path_params["board"], visit.reader)
     board, member = ledger.state.board, request.path_params["key"]
-    if key_fault(member) is not None:
+    if member_fault(member) is not None:
         raise ProblemError("record_not_found", "no member can have this name")
     page, slots = await asyncio.gather(ledger.reader.find(member, 1), read_slots(ledger.state, [member], MOST_SLOTS))
     if page is None:

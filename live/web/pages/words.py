@@ -121,11 +121,11 @@ def period_words(language: Language, unit: Unit, name: str) -> str:
     )
 
 
-def name_words(language: Language, key: str) -> str:
+def name_words(language: Language, member: str) -> str:
     """Write a member as its row shows it: cut in the middle if it is long, or as a word if it is invisible."""
-    if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in key):
+    if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in member):
         return language.translate("blank")
-    return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
+    return member if len(member) <= _LONGEST_NAME else f"{member[:_NAME_START]}\u2026{member[-_NAME_END:]}"
 
 
 def gap_words(

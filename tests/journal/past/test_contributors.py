@@ -81,7 +81,7 @@ async def test_the_newest_events_name_their_producers_and_actors(
         assert await line.databases[0].run(latest_events, ["gone"]) == []
         monkeypatch.setattr("live.journal.past.contributors._MOST", 2)
         assert await line.databases[0].run(latest_events, ["posts"]) == newest[:2]
-    assert [(event.key, event.amount, event.producers) for event in newest] == [
+    assert [(event.member, event.amount, event.producers) for event in newest] == [
         ("ann", 4, ["web"]), ("bob", 5, ["web"]), ("ann", 6, ["shop"]), ("bob", 5, ["shop"])
     ]  # fmt: skip
     assert [event.actors for event in newest[:2]] == [event.actors for event in newest[:1:-1]]

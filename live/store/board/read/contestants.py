@@ -9,7 +9,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from live.domain.event import MAX_KEY_BYTES
+from live.domain.event import MAX_MEMBER_BYTES
 from live.domain.ranking import Record
 from live.domain.views import Entrant
 from live.store.board.read.reader import BoardReader, ReadPlan
@@ -27,7 +27,7 @@ class ContestantsPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     """A place in the list of contestants: the cursor of a piece, and the last listed member of the piece."""
 
     cursor: Annotated[str, Meta(pattern="^[0-9]{1,15}$")] = START
-    after: Annotated[str, Meta(max_length=MAX_KEY_BYTES)] = ""
+    after: Annotated[str, Meta(max_length=MAX_MEMBER_BYTES)] = ""
 
 
 class Contestants(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.choices import Votes
-from live.domain.event import MAX_SCORE, Entry, keys_of_likes, make_entry
+from live.domain.event import MAX_SCORE, Entry, make_entry, members_of_likes
 from live.domain.window import Sliding, closes_at
 from live.store.board.batch import NO_METADATA, Batch, BatchVotes, LogEvents, SlotDelta, SlotEvents
 from live.store.board.state import Clock, planned_clock
@@ -114,8 +114,8 @@ def make_plan(
         numbers = {name: number for number, name in enumerate(producers)}
         plan.senders = list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
     is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
-    if is_whole and (keys := keys_of_likes(entries)) is not None:
-        _plan_likes(plan, board, keys)
+    if is_whole and (members := members_of_likes(entries)) is not None:
+        _plan_likes(plan, board, members)
         return plan
     _plan_entries(plan, board, entries, indexes, newest_time, secret)
     return plan
@@ -130,22 +130,22 @@ def begin_plan(board: Board, clock: Clock) -> Plan:
     )
 
 
-def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
+def _plan_likes(plan: Plan, board: Board, members: list[str]) -> None:
     """Add up all likes of a member at once: they consist of a member only."""
     assert plan.current is not None, "a server clock always has a newest slot"  # noqa: S101
-    group = plan.put(board, plan.current, Counter(keys))
+    group = plan.put(board, plan.current, Counter(members))
     if board.ties != "key":
-        group.orders = list({key: -number for number, key in enumerate(keys, 1)}.values())
-    is_single, is_logged = len(keys) == len(group.members), isinstance(board.window, Sliding)
+        group.orders = list({member: -number for number, member in enumerate(members, 1)}.values())
+    is_single, is_logged = len(members) == len(group.members), isinstance(board.window, Sliding)
     if plan.senders:
         group.events = SlotEvents(producers=plan.senders)
         if not (is_single or is_logged):
-            group.events.members = [group.places[key] for key in keys]
+            group.events.members = [group.places[member] for member in members]
     elif not is_single:
         group.events = SlotEvents(ones=True)
     if is_logged:
         if plan.senders:
-            plan.batch.events = LogEvents([False] * len(keys), [1] * len(keys), keys)
+            plan.batch.events = LogEvents([False] * len(members), [1] * len(members), members)
         else:
             plan.batch.events = LogEvents([False] * len(group.members), group.amounts, group.members)
 
@@ -158,7 +158,7 @@ def _plan_entries(
     starts: list[int] = []
     for index in indexes:
         entry = entries[index]
-        key, amount, time, identity, extra = entry
+        member, amount, time, identity, extra = entry
         if identity in plan.identities:
             plan.refused[index] = "duplicate"
             continue
@@ -178,9 +178,9 @@ def _plan_entries(
             _plan_vote(plan, group, entry, index, secret)
             continue
         metadata = NO_METADATA if extra is None or extra.metadata is None else text(extra.metadata)
-        group.add(rules, key, amount, time, index + 1, metadata)
+        group.add(rules, member, amount, time, index + 1, metadata)
         if logs and (amount or rules.zeros):
-            plan.log(time, amount, key)
+            plan.log(time, amount, member)
     # The batch tells everything of a single event.
     if starts and (len(entries) > 1 or senders):
         _tell(plan, entries, indexes, starts)
@@ -230,7 +230,7 @@ def _plan_vote(plan: Plan, group: SlotDelta, entry: Entry, index: int, secret: b
 
 def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
     """Return the slot in which an entry counts, or the code of its refusal. Refused entries do not move the clock."""
-    key, amount, time, _, extra = entry
+    member, amount, time, _, extra = entry
     batch = plan.batch
     if extra is not None and (extra.refused is not None or (extra.replaces is not None and board.votes is None)):
         return extra.refused or "replaces_invalid"
@@ -253,7 +253,7 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
         fault = "early"
     if fault is None and board.operator == "incr":
         group = plan.slots.get(start)
-        place = None if group is None else group.places.get(key)
+        place = None if group is None else group.places.get(member)
         if group is not None and place is not None and not _can_add(board, group.amounts[place], amount):
             fault = "score_out_of_range"
     if fault is not None:
@@ -305,23 +305,23 @@ def _time_fault(plan: Plan, votes: Votes, time: int | None, *, by_event: bool) -
     return None
 
 
-def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
+def voter_digests(secret: bytes, actor: str, member: str) -> tuple[bytes, bytes]:
     """Return the digest of a voter, and the digest of a voter and a member. Nobody can forge them without the secret.
 
     Each has 16 bytes. The second one also covers the length of the actor, so that no two pairs have the same bytes.
     """
     name = actor.encode()
     voter = blake2b(name, digest_size=16, key=secret, person=_VOTER)
-    pair = blake2b(b"%d:%s%s" % (len(name), name, key.encode()), digest_size=16, key=secret, person=_PAIR)
+    pair = blake2b(b"%d:%s%s" % (len(name), name, member.encode()), digest_size=16, key=secret, person=_PAIR)
     return voter.digest(), pair.digest()
 
 
 def changes_of(entry: Entry) -> Sequence[tuple[str, int]]:
     """Return the members that an entry changes, each with its amount."""
-    key, amount, _, _, extra = entry
+    member, amount, _, _, extra = entry
     if extra is None or extra.replaces is None:
-        return ((key, amount),)
-    return (extra.replaces, -amount), (key, amount)
+        return ((member, amount),)
+    return (extra.replaces, -amount), (member, amount)
 
 
 def slot_of(board: Board, plan: Plan, entry: Entry) -> int | None:
@@ -362,7 +362,9 @@ def refused_by_store(
             refused = {
                 index: "board_full"
                 for index in planned
-                if any((slot_of(board, plan, entries[index]), key) in places for key, _ in changes_of(entries[index]))
+                if any(
+                    (slot_of(board, plan, entries[index]), member) in places for member, _ in changes_of(entries[index])
+                )
             }
         case [b"range", *words]:  # members whose entries together leave the range, with their amounts in slots
             triples = zip(words[::3], words[1::3], words[2::3], strict=True)
@@ -371,7 +373,9 @@ def refused_by_store(
             }
             for index in planned:  # the entries of these members are checked one by one, in order
                 slot = slot_of(board, plan, entries[index])
-                changes = [(held[slot, key], by) for key, by in changes_of(entries[index]) if (slot, key) in held]
+                changes = [
+                    (held[slot, member], by) for member, by in changes_of(entries[index]) if (slot, member) in held
+                ]
                 if all(value.has_room(by) for value, by in changes):
                     for value, by in changes:
                         value.add(by)

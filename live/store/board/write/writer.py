@@ -318,5 +318,5 @@ def withheld_by(strict: Sequence[range], known: Mapping[int, str], planned: Mapp
 
 def refusing(entry: Entry) -> Entry:
     """Return the entry marked as withheld: the board then refuses it, unless it has counted the entry before."""
-    key, amount, time, identity, extra = entry
-    return (key, amount, time, identity, msgspec.structs.replace(extra or Extra(), refused=WITHHELD))
+    member, amount, time, identity, extra = entry
+    return (member, amount, time, identity, msgspec.structs.replace(extra or Extra(), refused=WITHHELD))
