@@ -45,12 +45,11 @@ class Header(NamedTuple):
 def read_header(text: str) -> Header:
     """Read the first line of a table whose cells a comma, a semicolon or a tab divides: the one that it has most often.
 
-    Column names are in lower case, without white space around them. Another name for `key` is `member`.
+    Column names are in lower case, without white space around them.
     """
     text = text.removeprefix("\ufeff").rstrip("\r\n")
     separator = max(_SEPARATORS, key=text.count)
-    columns = [name.strip().lower() for name in cells_of(text, separator)]
-    return Header(text, ["key" if name == "member" else name for name in columns], separator)
+    return Header(text, [name.strip().lower() for name in cells_of(text, separator)], separator)
 
 
 def cells_of(text: str, separator: str) -> list[str]:

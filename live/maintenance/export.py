@@ -43,7 +43,7 @@ EVENT_COLUMNS: Final[tuple[Column, ...]] = (
     Column("epoch", "text"),
     Column("offset", "integer"),
     Column("number", "integer"),
-    Column("key", "text"),
+    Column("member", "text"),
     Column("amount", "integer"),
     Column("slot", "time"),
 )
@@ -61,7 +61,7 @@ def ranking_columns(board: Board) -> tuple[Column, ...]:
     """Return the columns of the rows that `ranking_parts` gives."""
     fields = [Column(field.name, "integer") for field in board.packing.fields] if board.packing else []
     return (
-        Column("rank", "integer"), Column("key", "text"), Column("score", "integer"),
+        Column("rank", "integer"), Column("member", "text"), Column("score", "integer"),
         *fields, Column("title", "text"), Column("metadata", "json"),
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ import msgspec
 from live.boards.definitions import all_boards
 from live.domain.board import Board
 from live.domain.csv_table import Header, cells_of, encoding_of, plain_cell, read_header, shown_header
-from live.domain.event import MAX_SCORE, key_fault
+from live.domain.event import MAX_SCORE, member_fault
 from live.domain.item import Item, item_faults
 from live.domain.text import text_fault, unknown
 from live.errors import REFUSALS, EpochLostError, NotFoundError, ProblemError, SetupError, StoreUnavailableError
@@ -43,7 +43,7 @@ _PATIENCE: Final = 60.0  # seconds for which the store may be away, or the journ
 _SUSPICIOUS: Final = 10**12
 _MOST_SHOWN: Final = 40  # bytes of a member that a message shows
 _MOST_COLUMNS: Final = 100  # characters of the names of columns that a message shows
-_KNOWN: Final = frozenset({"key", "score", "time", "title", "rank", "metadata", "written"})
+_KNOWN: Final = frozenset({"member", "score", "time", "title", "rank", "metadata", "written"})
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
 
 
@@ -101,7 +101,7 @@ class Imported(msgspec.Struct):
 
 
 async def csv_parts(file: BinaryIO, board: Board) -> AsyncIterator[SourcePart]:
-    """Read a table whose first line names `key`, `score` or the fields of a score, and maybe `time` and `title`."""
+    """Read a table whose first line names `member`, `score` or the fields of a score, and maybe `time` and `title`."""
     total = os.fstat(file.fileno()).st_size if file.seekable() else 0
     lines = _lines(file)
     _, first = next(lines, (1, None))
@@ -110,10 +110,10 @@ async def csv_parts(file: BinaryIO, board: Board) -> AsyncIterator[SourcePart]:
     except csv.Error:
         header = Header(first or "", [], "")
     columns = header.columns
-    if twice := [name for name in ("key", "score", "time", "title") if columns.count(name) > 1]:
+    if twice := [name for name in ("member", "score", "time", "title") if columns.count(name) > 1]:
         raise SetupError(f"the first line names the column {twice[0]!r} twice")
-    if "key" not in columns or not ("score" in columns or set(columns) - _KNOWN):
-        wanted = "it must name the columns key,score and, if you have them, time,title, with , ; or a tab in between"
+    if "member" not in columns or not ("score" in columns or set(columns) - _KNOWN):
+        wanted = "it must name the columns member,score and, if you have them, time,title, with , ; or a tab in between"
         raise SetupError(f"{shown_header(header)}; {wanted}")
     done, part = len(header.text), []
     for number, text in lines:
@@ -157,8 +157,8 @@ def _line(board: Board, number: int, text: str | None, header: Header) -> ScoreL
 
 
 def _wanted(board: Board, number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
-    member, title, time = cells.get("key", ""), cells.get("title", ""), cells.get("time", "").strip()
-    fault, at = key_fault(member), None
+    member, title, time = cells.get("member", ""), cells.get("title", ""), cells.get("time", "").strip()
+    fault, at = member_fault(member), None
     if not fault and title:
         fault = next(item_faults(Item(member, title), ()), None)
     if not fault and time:
@@ -168,7 +168,7 @@ def _wanted(board: Board, number: int, cells: Mapping[str, str]) -> ScoreLine | 
             fault = f"the time {time[:40]!r} is not a time such as 2026-11-22T12:00:00Z"
     score = fault or _score_of(board, cells)
     if isinstance(score, str):
-        return RefusedLine(number, "" if key_fault(member) else member, score)
+        return RefusedLine(number, "" if member_fault(member) else member, score)
     return ScoreLine(number, member, score, at, title)
 
 
@@ -256,9 +256,9 @@ class SortedSet(msgspec.Struct, frozen=True):
             whole, rest = divmod(Fraction(text), self.divide or 1)
             if rest and self.rounding is None:
                 why = f"the score {text} leaves a remainder; add --round down or --round up"
-                return RefusedLine(number, "" if key_fault(member) else member, why)
+                return RefusedLine(number, "" if member_fault(member) else member, why)
             text = str(whole + (1 if rest and self.rounding == "up" else 0))
-        return _wanted(board, number, {"key": member, "score": text})
+        return _wanted(board, number, {"member": member, "score": text})
 
 
 def shown_bytes(name: bytes) -> str:

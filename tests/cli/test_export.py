@@ -94,7 +94,7 @@ def now() -> str:
 async def csv_is_inert(found: Exports) -> None:
     """Check that members that look like formulas begin with an apostrophe, so that they are text."""
     rows = await found.rows("csv")
-    assert [row["key"] for row in rows] == [*(f"'{name}" for name in DANGEROUS), "ann"]
+    assert [row["member"] for row in rows] == [*(f"'{name}" for name in DANGEROUS), "ann"]
 
 
 async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monk
         await csv_is_inert(found)
         with must_be_caught("the file has dangerous texts as they are"), replaced(live.domain.csv_table, "_inert", str):
             await csv_is_inert(found)
-        assert {row["key"] for row in await found.rows()} == {*DANGEROUS, "ann"}
+        assert {row["member"] for row in await found.rows()} == {*DANGEROUS, "ann"}
 
 
 async def test_a_ranking_has_ranks_scores_and_titles(
@@ -126,15 +126,15 @@ async def test_a_ranking_has_ranks_scores_and_titles(
         await board.client.incr(names.items_version)
         await found.drain()
         rows = [
-            {"rank": 1, "key": "a", "score": 3, "title": "The first", "metadata": None},
-            {"rank": 2, "key": "b", "score": 2, "title": None, "metadata": None},
+            {"rank": 1, "member": "a", "score": 3, "title": "The first", "metadata": None},
+            {"rank": 2, "member": "b", "score": 2, "title": None, "metadata": None},
         ]
         assert await found.rows() == rows
         assert await found.rows("parquet") == rows
         assert [list(row.values()) for row in await found.rows("csv")] == [
             ["1", "a", "3", "The first", ""], ["2", "b", "2", "", ""]
         ]  # fmt: skip
-        assert [(row["key"], row["score"]) for row in await found.rows(as_of=then)] == [("b", 2), ("a", 1)]
+        assert [(row["member"], row["score"]) for row in await found.rows(as_of=then)] == [("b", 2), ("a", 1)]
         with pytest.raises(typer.Exit):
             await found.rows(as_of="2020-01-01T00:00:00Z")
 
@@ -151,7 +151,7 @@ async def test_events_add_up_to_the_scores(valkey_url: str, tmp_path: Path, monk
         await board.like("b")
         await found.drain()
         rows = await found.rows(events=True)
-        assert [(row["key"], row["amount"]) for row in rows] == [("a", 2), ("b", 1)] * 3 + [("b", 1)]
+        assert [(row["member"], row["amount"]) for row in rows] == [("a", 2), ("b", 1)] * 3 + [("b", 1)]
         assert [row["number"] for row in rows] == [1, 2] * 3 + [1]
         assert {row["epoch"] for row in rows} == {board.ledger.state.epoch}
         assert rows == [*await found.rows(events=True, until=then), *await found.rows(events=True, since=then)]
@@ -175,7 +175,7 @@ async def test_events_that_were_taken_back_are_not_exported(
         await voiding.void(Criteria(producer="ann"), "posts", dry=False)
         await found.drain()
         rows = await found.rows(events=True)
-        assert [(row["key"], row["amount"]) for row in rows] == [("b", 1), ("a", 2)]
+        assert [(row["member"], row["amount"]) for row in rows] == [("b", 1), ("a", 2)]
 
 
 async def test_events_of_a_sliding_window_have_their_own_times(
@@ -190,7 +190,7 @@ async def test_events_of_a_sliding_window_have_their_own_times(
         first, second = await found.rows(events=True)
         assert datetime.fromisoformat(first["slot"]).timestamp() * 1000 == pytest.approx(earlier)
         assert (first["amount"], second["amount"]) == (2, 3)
-        assert [(row["key"], row["score"]) for row in await found.rows()] == [("a", 5)]
+        assert [(row["member"], row["score"]) for row in await found.rows()] == [("a", 5)]
 
 
 async def test_a_period_that_the_board_has_dropped(
@@ -204,7 +204,7 @@ async def test_a_period_that_the_board_has_dropped(
             await board.ledger.writer.add([make_entry(f"m{day}", 1, time_of, None)])
         await found.drain()
         for name, member in (("2020-01-01", "m0"), ("2020-01-03", "m2"), ("previous", "m2"), ("current", "m3")):
-            assert [row["key"] for row in await found.rows(period=name)] == [member], name
+            assert [row["member"] for row in await found.rows(period=name)] == [member], name
         with pytest.raises(typer.Exit):
             await found.rows(period="2019-12-31")
 
@@ -217,7 +217,7 @@ async def test_a_calendar_period_is_exported(valkey_url: str, tmp_path: Path, mo
         await board.like("a")
         await found.drain()
         (row,) = await found.rows(period="current")
-        assert row["key"] == "a"
+        assert row["member"] == "a"
         assert await found.rows(period="previous") == []
         with pytest.raises(typer.Exit):
             await found.rows(period="2026-W47")
@@ -252,7 +252,7 @@ def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
     path.write_text("old", encoding="utf-8")
 
     def interrupted() -> None:
-        with output_file(str(path)) as file, FORMATS["csv"](file, [Column("key", "text")]) as write:
+        with output_file(str(path)) as file, FORMATS["csv"](file, [Column("member", "text")]) as write:
             write([("a",)])
             raise KeyboardInterrupt
 

@@ -83,7 +83,7 @@ types = ["vote"]
 window = "forever"
 votes = { per_key = 1, registered = true, closes = 2020-01-01T00:00:00Z }
 """
-TABLE: Final = '\ufeffScore,key,rank,title\n70,Ann,1,Ann of the North\n\n5,\'=b,2,\n-3,"c,d",3,\n'
+TABLE: Final = '\ufeffScore,member,rank,title\n70,Ann,1,Ann of the North\n\n5,\'=b,2,\n-3,"c,d",3,\n'
 SCORES: Final = {"Ann": 70, "=b": 5, "c,d": -3}
 
 
@@ -228,7 +228,7 @@ async def test_a_table_of_a_spreadsheet_is_read(valkey_url: str, tmp_path: Path,
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, tmp_path, client)
-        rows = (("Key", " score "), ("Zoë, B.", "7"), ("łódź", "5"))
+        rows = (("Member", " score "), ("Zoë, B.", "7"), ("łódź", "5"))
         text = "\r\n".join(separator.join(f'"{cell}"' for cell in row) for row in rows) + "\r\n"
         found = await place.table("posts", text.encode(encoding))
         assert (found["changed"], found["refused"]) == (2, 0)
@@ -261,8 +261,8 @@ async def test_a_column_for_each_field_is_read(valkey_url: str, tmp_path: Path) 
         await eventually(is_exported)
         found = await place.table("table", (tmp_path / "out.csv").read_bytes())
         assert (found["changed"], found["unchanged"]) == (0, 2)
-        found = await place.table("table", "key,punkte\nAnn,7\n", status=2)
-        assert "names 'key, punkte'; it must name the column score or points or goals" in found["message"]
+        found = await place.table("table", "member,punkte\nAnn,7\n", status=2)
+        assert "names 'member, punkte'; it must name the column score or points or goals" in found["message"]
 
 
 async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
@@ -283,9 +283,9 @@ async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
         await place.holds("small", {"a": 4, "b": 3})
         found = await place.table("posts", b"member,score\n" + b"a,x\n" * 300, status=1)
         assert (found["refused"], len(found["refusals"])) == (300, MOST_NAMED)
-        for text in ("", "a,1\n", "score\n1\n", '"member,score\n'):
+        for text in ("", "a,1\n", "key,score\na,1\n", "score\n1\n", '"member,score\n'):
             assert "the first line is" in (await place.table("posts", text, status=2))["message"]
-        for header in ("member,score,Score", "key,score,member", "member,score,time,time"):
+        for header in ("member,score,Score", "member,score,member", "member,score,time,time"):
             message = (await place.table("posts", f"{header}\na,1,2,3\n", status=2))["message"]
             assert "the first line names the column" in message
         messages = [

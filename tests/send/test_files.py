@@ -83,7 +83,7 @@ async def test_malformed_rows_of_a_table_are_rejected_one_by_one(
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 async def test_a_table_of_a_spreadsheet_is_sent(tmp_path: Path, url: str, separator: str, encoding: str) -> None:
     """Spreadsheets divide cells by commas, semicolons or tabs, and write UTF-8 or UTF-16."""
-    rows = (("Member", "Amount"), ("Zoë", "7"), ("łódź", "5"))
+    rows = (("Key", "Amount"), ("Zoë", "7"), ("łódź", "5"))
     path = tmp_path / "e.csv"
     path.write_bytes("\r\n".join(separator.join(row) for row in rows).encode(encoding))
     assert await send(path, url) == SendOutcome(sent=2, accepted=2)
