@@ -40,7 +40,7 @@ def token(
         list[str] | None, several("--board", "A private board that the token opens, or boards such as acme-*.")
     ] = None,
     length: Annotated[str, typer.Option("--for", metavar="TIME", help="Time until the token expires.")] = _DEFAULT_TIME,
-    key: Annotated[str | None, typer.Option("--key", help="The viewer's own member.")] = None,
+    member: Annotated[str | None, typer.Option(help="The viewer's own member.")] = None,
     likes: Annotated[list[str] | None, several("--likes", "A board on which --sub may vote.", "BOARD")] = None,
     voter: Annotated[str | None, typer.Option("--sub", help="Who votes: the actor of the votes.")] = None,
     server: ServerOption = None,
@@ -55,9 +55,10 @@ def token(
     """
     opened, voted = _named("--board", opens), _named("--likes", likes)
     try:
-        signed, ends = sign_token(context.settings, opened, length, key, voted, voter)
+        signed, ends = sign_token(context.settings, opened, length, member, voted, voter)
     except ValueError as error:
-        raise SetupError(f"--{error}") from None
+        name, _, fault = str(error).partition(" ")  # the name is that of the API
+        raise SetupError(f"--{'member' if name == 'key' else name} {fault}") from None
     first = next((f"boards/{board}" for board in opened + voted if not board.endswith(ALL)), "")
     link = f"{address_of(context.settings, server)}/{first}?token={signed}"
     expires = rfc3339(ends, 1, "seconds")

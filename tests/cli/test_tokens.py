@@ -44,7 +44,7 @@ def test_a_token_is_signed_with_a_link() -> None:
     assert ended.returncode == 0, ended.stderr
     assert opened(ended.stdout) == (True, None)
     assert f"http://127.0.0.1:8000/boards/staff?token={ended.stdout.strip()}" in ended.stderr
-    words = ("--board", "staff", "--key", "ann", "--server", "https://x.example/live/", "--json")
+    words = ("--board", "staff", "--member", "ann", "--server", "https://x.example/live/", "--json")
     found = json.loads(run_command("token", *words, LIVE_TOKEN_SECRET=SECRET).stdout)
     assert opened(found["token"]) == (True, "ann")
     assert found["link"] == f"https://x.example/live/boards/staff?token={found['token']}"
@@ -63,7 +63,7 @@ def test_mistakes_are_named() -> None:
         (("--board", "Staff"), secret, "--board: 'Staff' is neither a valid board id nor a prefix"),
         (("--board", "staff", "--for", "2d"), secret, "from 1s to 86400s"),
         (("--board", "staff", "--for", "soon"), secret, "--for must be a time"),
-        (("--board", "staff", "--key", "a\nb"), secret, "--key can't be a member"),
+        (("--board", "staff", "--member", "a\nb"), secret, "--member can't be a member"),
         (("--likes", "cup"), secret, "--sub names the person who votes"),
         (("--likes", "cup", "--sub", "a\nb"), secret, "contains a control or format character"),
         (("--board", "staff", "--sub", "ann"), secret, "--sub needs the boards"),
