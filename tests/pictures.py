@@ -164,21 +164,24 @@ async def fill(producer: httpx.AsyncClient, clock: Clock, chance: random.Random,
         clock.shift(round(until - now) - age * HOUR)
         wave = [1 + 0.7 * math.sin(age / 24 * math.tau + place) for place in range(len(POSTS))]
         likes = [(90 - place) * part * chance.uniform(0.8, 1.2) * 15 for place, part in enumerate(wave)]
-        await post(producer, *({"key": key, "amount": round(amount)} for key, amount in zip(POSTS, likes, strict=True)))
+        await post(
+            producer, *({"key": member, "amount": round(amount)} for member, amount in zip(POSTS, likes, strict=True))
+        )
     for age in range(MINUTE, 0, -1):
         await likes_of_a_minute(producer, clock, chance, until - age * MINUTE)
     reads = [(key, 40 - 7 * place) for place, key in enumerate(POSTS[:5])]
-    await post(producer, *({"board": "week", "key": key, "amount": amount} for key, amount in reads))
+    await post(producer, *({"board": "week", "key": member, "amount": amount} for member, amount in reads))
     climbs = [("Ada", 7, 1200), ("Grace", 7, 1315), ("Edsger", 6, 990)]
     events = [
-        {"key": key, "fields": {"levels": up, "seconds": seconds}, "board": "climb"} for key, up, seconds in climbs
+        {"key": member, "fields": {"levels": up, "seconds": seconds}, "board": "climb"}
+        for member, up, seconds in climbs
     ]
     await post(producer, *events)
 
 
 async def likes_until_now(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, since: float) -> None:
     """Post `SURPRISES`, which the page tells about, and then the likes of this hour, minute by minute."""
-    await post(producer, *({"key": key, "amount": amount} for key, amount in SURPRISES))
+    await post(producer, *({"key": member, "amount": amount} for member, amount in SURPRISES))
     for minute in range(int(time.time() - since) // MINUTE):
         await likes_of_a_minute(producer, clock, chance, since + minute * MINUTE)
     clock.shift(0)
@@ -189,7 +192,7 @@ async def likes_of_a_minute(producer: httpx.AsyncClient, clock: Clock, chance: r
     clock.shift(round(at - time.time()))
     paces = [1 + 0.9 * math.sin(at / HOUR * 2.5 + 2.4 * place) for place in range(len(POSTS))]
     shares = [RATE * pace / sum(paces) * chance.uniform(0.8, 1.2) for pace in paces]
-    likes = [{"key": key, "amount": round(share)} for key, share in zip(POSTS, shares, strict=True) if share >= 1]
+    likes = [{"key": member, "amount": round(share)} for member, share in zip(POSTS, shares, strict=True) if share >= 1]
     await post(producer, *likes)
 
 

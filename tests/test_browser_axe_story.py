@@ -59,11 +59,11 @@ async def told(store: str, **context: Any) -> AsyncIterator[tuple[BrowserContext
     settings, boards = fresh_settings(store, journal="sqlite", anonymous_admin=True), parse_boards(BOARDS)
     async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url) as producer:
         scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}
-        await post(producer, *({"key": key, "amount": amount} for key, amount in scores.items()))
+        await post(producer, *({"key": member, "amount": amount} for member, amount in scores.items()))
         await post(producer, *({"key": name, "amount": 2000 - n} for n, name in enumerate(NAMES)))
         (await producer.put("/v1/items/m03", json={"title": "Night train to Lisbon"})).raise_for_status()
         laps = [("Hedy", 54_247), ("Linus", 55_519), ("Ada", 9_999_999)]
-        await post(producer, *({"type": "lap", "key": key, "amount": amount} for key, amount in laps))
+        await post(producer, *({"type": "lap", "key": member, "amount": amount} for member, amount in laps))
         await post(producer, *({"type": "vote", "key": f"The {n} Lanterns", "actor": f"{n}"} for n in range(3)))
         await producer.get("/v1/boards/posts/baseline")
     await put_baseline(settings, "posts", THEN, AGE, per_minute=10)

@@ -75,7 +75,7 @@ async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[
 async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> None:
     """Texts have enough contrast in light and dark systems: on pages, and in overlays over white and black."""
     vote = read_board("vote", {"types": ["vote"], "window": "forever", "votes": {"per_actor": 1}})
-    votes = [{"type": "vote", "key": key, "actor": actor} for key, actor in ("Aa", "Ab", "Bc")]
+    votes = [{"type": "vote", "key": member, "actor": actor} for member, actor in ("Aa", "Ab", "Bc")]
     boards = [rolling_board(), vote]
     async with board_in_browser(valkey_url, *LIKES, *votes, board=boards, reduced_motion="reduce") as (own, _):
         server, reader = own.url.removesuffix("boards/posts"), await own.context.new_page()

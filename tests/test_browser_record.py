@@ -55,9 +55,12 @@ async def test_the_chart_follows_the_score(valkey_url: str) -> None:
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_the_page_fits_the_screen(valkey_url: str, width: int) -> None:
     """The name of the member has 300 wide letters."""
-    key = "W" * 300
+    member = "W" * 300
     async with board_in_browser(
-        valkey_url, {"key": key, "amount": 10**9}, path=f"posts/records/{key}", viewport={"width": width, "height": 800}
+        valkey_url,
+        {"key": member, "amount": 10**9},
+        path=f"posts/records/{member}",
+        viewport={"width": width, "height": 800},
     ) as (page, _):
         await until_live(page)
         assert await page.evaluate("() => document.documentElement.scrollWidth") <= width

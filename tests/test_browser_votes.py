@@ -38,7 +38,8 @@ async def running(store: str, most: int) -> AsyncIterator[tuple[str, Browser, ht
         browser() as chromium,
     ):
         await post(
-            client, *({"key": key, "actor": f"fan {n}"} for key, n in (("Ada", 1), ("Ada", 2), ("Bo", 3), ("Cy", 4)))
+            client,
+            *({"key": member, "actor": f"fan {n}"} for member, n in (("Ada", 1), ("Ada", 2), ("Bo", 3), ("Cy", 4))),
         )
         yield f"{url}/boards/cup", chromium, client
 

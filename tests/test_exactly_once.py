@@ -79,9 +79,9 @@ def make_events() -> tuple[list[dict[str, object]], Counter[str]]:
     totals: Counter[str] = Counter()
     events: list[dict[str, object]] = []
     for number in range(EVENTS):
-        key, amount = f"k{chance.randrange(500)}", chance.randint(1, 5)
-        totals[key] += amount
-        events.append({"key": key, "amount": amount, "id": f"{number}", "source": f"s{number % 3}"})
+        member, amount = f"k{chance.randrange(500)}", chance.randint(1, 5)
+        totals[member] += amount
+        events.append({"key": member, "amount": amount, "id": f"{number}", "source": f"s{number % 3}"})
     return events, totals
 
 

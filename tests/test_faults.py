@@ -122,11 +122,11 @@ async def likes(url: str, acknowledged: Counter[str], stop: asyncio.Event, seed:
     chance = random.Random(seed)
     async with httpx.AsyncClient(base_url=url, timeout=5) as client:
         while not stop.is_set():
-            key = f"k{chance.randrange(200)}"
+            member = f"k{chance.randrange(200)}"
             with suppress(httpx.TransportError):
-                response = await client.post("/v1/events", json={"key": key})
+                response = await client.post("/v1/events", json={"key": member})
                 if response.status_code == 200 and response.json()["accepted"]:
-                    acknowledged[key] += 1
+                    acknowledged[member] += 1
 
 
 @pytest.fixture

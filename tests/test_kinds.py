@@ -66,7 +66,7 @@ async def test_one_event_feeds_several_moving_windows(valkey_url: str) -> None:
             batch = [(now, f"k{chance.randrange(9)}", chance.randint(-2, 5)) for _ in range(chance.randint(1, 12))]
             batch += [(max(0, now - chance.randrange(300)), "late but in time", 1)]
             sent += batch
-            await boards.accept(*({"key": key, "amount": amount, "time": at(t)} for t, key, amount in batch))
+            await boards.accept(*({"key": member, "amount": amount, "time": at(t)} for t, member, amount in batch))
             for board in windows:
                 rows = expected(board)
                 pages = await boards.walk(board, 3)
@@ -138,9 +138,9 @@ async def test_a_board_keeps_the_top_500_by_best_value(valkey_url: str, operator
         assert await boards.store.hlen(Keys(boards.settings.key_prefix, "top").table().metadata) == 500
 
 
-def best(key: str, amount: int, number: int) -> dict[str, Any]:
+def best(member: str, amount: int, number: int) -> dict[str, Any]:
     """An event with its number in the metadata."""
-    return {"key": key, "amount": amount, "metadata": {"event": number}}
+    return {"key": member, "amount": amount, "metadata": {"event": number}}
 
 
 def metadata_of(raw: Any) -> dict[str, int]:
@@ -198,8 +198,8 @@ async def test_an_actor_has_a_limit_of_votes(valkey_url: str) -> None:
     """An actor has four votes, one per member, however many requests are concurrent. A vote can be taken back."""
     async with stage(valkey_url, CONTEST) as boards, boards.watching("contest") as viewer:
 
-        async def vote(actor: str, key: str, amount: int = 1) -> str:
-            codes = await boards.refused({"key": key, "actor": actor, "amount": amount})
+        async def vote(actor: str, member: str, amount: int = 1) -> str:
+            codes = await boards.refused({"key": member, "actor": actor, "amount": amount})
             return codes[0] if codes else "counted"
 
         results = Counter(await asyncio.gather(*(vote("eager", f"c{number}") for number in range(100))))
@@ -283,7 +283,7 @@ async def test_a_sliding_window_is_exact(valkey_url: str) -> None:
                 late = {"key": "late", "time": at(round(now - 3600, 3))}
                 assert await boards.refused({"key": "now", "amount": 0, "time": at(now)}, late) == ["late"]
             sent += batch
-            await boards.accept(*({"key": key, "amount": amount, "time": at(t)} for t, key, amount in batch))
+            await boards.accept(*({"key": member, "amount": amount, "time": at(t)} for t, member, amount in batch))
             sums: Counter[str] = Counter()
             for moment, key, amount in sent:
                 sums[key] += amount if round((now - moment) * 1000) < 3_600_000 else 0

@@ -66,8 +66,8 @@ async def test_a_union_adds_up_its_parts(valkey_url: str) -> None:
                 (f"p{chance.randrange(6)}", chance.choice(list(weights)), chance.randint(-1, 4)) for _ in range(9)
             ]
             await boards.accept(
-                *({"key": key, "type": "sale", "category": category} for key, category in sales),
-                *({"key": key, "type": kind, "amount": amount} for key, kind, amount in actions),
+                *({"key": member, "type": "sale", "category": category} for member, category in sales),
+                *({"key": member, "type": kind, "amount": amount} for member, kind, amount in actions),
             )
             sold.update(key for key, _ in sales)
             for key, kind, amount in actions:
@@ -116,7 +116,7 @@ async def test_a_score_can_rank_by_several_fields(valkey_url: str) -> None:
                 )
                 for _ in range(20)
             ]
-            await boards.accept(*({"key": key, "fields": fields_of(run)} for key, run in runs))
+            await boards.accept(*({"key": member, "fields": fields_of(run)} for member, run in runs))
             for key, run in runs:
                 best[key] = max(run, best.get(key, run))
         right = [(key, fields_of(best[key])) for key in sorted(best, key=best.__getitem__, reverse=True)]
@@ -174,7 +174,7 @@ async def test_pages_match_under_each_rule_of_ties_and_ranks(valkey_url: str, ti
                 now += chance.choice([600, 1800, 3600])
                 batch = [(now, f"k{chance.randrange(12):02}") for _ in range(chance.randint(2, 9))]
                 sent += batch
-                await boards.accept(*({"key": key, "time": at(moment)} for moment, key in batch))
+                await boards.accept(*({"key": member, "time": at(moment)} for moment, member in batch))
                 right = ranked(tied(sent, now, ties), ranks)
                 pages = await boards.walk("posts", 3)
                 assert [triple(record) for page in pages for record in page.records] == right
@@ -239,7 +239,7 @@ async def test_the_place_of_a_member_can_be_read(valkey_url: str) -> None:
     scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}
     rows = ranking(scores.items())
     async with stage(valkey_url, PLACES) as boards:
-        await boards.accept(*({"key": key, "amount": score} for key, score in scores.items()))
+        await boards.accept(*({"key": member, "amount": score} for member, score in scores.items()))
         await boards.accept({"key": "k042", "board": "ever", "amount": 5000})
         assert await boards.shown("week") == rows[:50]
         for place in (0, 1, 5, 50, 98, 99):

@@ -102,7 +102,7 @@ async def test_calendar_boards_match_a_plain_count(valkey_url: str) -> None:
             for time, key in batch:
                 for board, name in NAMES.items():
                     counts[board].setdefault(name(time.astimezone(BERLIN)), Counter())[key] += 1
-            await boards.accept(*({"key": key, "time": time.isoformat()} for time, key in batch))
+            await boards.accept(*({"key": member, "time": time.isoformat()} for time, member in batch))
             for board, keep in KEEP.items():
                 await compare(boards, board, keep, now, counts[board])
             await sees(viewer, await boards.rows("days"))

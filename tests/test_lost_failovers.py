@@ -458,8 +458,8 @@ async def goes_on_with_its_clock(folder: Path) -> None:
             await post(client, {"key": "a", "board": "a"})
             assert await other.score("a") == 1
             await asyncio.to_thread(servers.cut_off)
-            for key in "bc":
-                await post(client, {"key": key, "board": "a"})
+            for member in "bc":
+                await post(client, {"key": member, "board": "a"})
             before = await state.call("HMGET", state.keys.meta, "clock", "newest")
             await asyncio.to_thread(servers.fail_over)
             other.client.high_water.offsets.forget()
@@ -618,13 +618,13 @@ async def test_boards_of_every_kind_get_back_what_they_lost(make: Make, tmp_path
     contest, rolling = ledgers[-1], ledgers[0]
 
     async def events(http: httpx.AsyncClient, *keys: str) -> None:
-        for hour, key in enumerate(keys):
+        for hour, member in enumerate(keys):
             for board in KINDS:
                 event = {
-                    "key": key,
+                    "key": member,
                     "board": board.id,
                     "amount": 1 if board.votes else 2 + hour % 2,
-                    "id": f"{key}{hour}",
+                    "id": f"{member}{hour}",
                 }
                 event |= {"actor": f"ann{hour}"} if board.votes else {}
                 event |= {"time": f"2026-11-20T0{hour}:00:00Z"} if board.clock == "event" else {}

@@ -54,7 +54,7 @@ async def test_a_tie_goes_by_the_time_of_the_event(valkey_url: str, kind: str, t
     """In one body and in two, whoever comes first. Without a time, an event happens when it arrives."""
     board = read_board("posts", {**CHOICES[kind], "types": ["like"], "ties": ties})
     sent = [("b", 30), ("a", 0), ("d", 31), ("c", 1)]
-    events = [{"key": key, "amount": 3, "time": at(seconds, kind)} for key, seconds in sent]
+    events = [{"key": member, "amount": 3, "time": at(seconds, kind)} for member, seconds in sent]
     async with server(valkey_url, board) as client:
         await post(client, *events[:2])
         for event in events[2:]:
@@ -75,9 +75,9 @@ async def test_a_later_event_with_an_earlier_time_moves_a_best_score_only(valkey
               for name, operator in zip(names, ("incr", "best"), strict=True)]  # fmt: skip
     async with server(valkey_url, *boards) as client:
         sent = [("a", 30), ("b", 20), ("a", 10), ("b", 40), ("c", None), ("c", 25), ("c", -1)]
-        for key, seconds in sent:
-            amount = 3 if key != "c" else 2
-            await post(client, {"key": key, "amount": amount, **({} if seconds is None else {"time": at(seconds)})})
+        for member, seconds in sent:
+            amount = 3 if member != "c" else 2
+            await post(client, {"key": member, "amount": amount, **({} if seconds is None else {"time": at(seconds)})})
         found = [(await client.get(f"/v1/boards/{name}")).json()["records"] for name in names]
         assert [[record["key"] for record in records] for records in found] == [["a", "b", "c"], ["a", "b", "c"]]
 
@@ -86,8 +86,8 @@ async def test_a_union_goes_by_the_time_of_the_event(valkey_url: str) -> None:
     """The union has events of both parts."""
     parts = [read_board(name, {"types": [name]}) for name in ("left", "right")]
     async with server(valkey_url, *parts, read_board("all", {"union": ["left", "right"]})) as client:
-        for kind, key, seconds in (("left", "b", 30), ("right", "a", 0), ("left", "c", 10)):
-            await post(client, {"type": kind, "key": key, "time": at(seconds)})
+        for kind, member, seconds in (("left", "b", 30), ("right", "a", 0), ("left", "c", 10)):
+            await post(client, {"type": kind, "key": member, "time": at(seconds)})
         records = (await client.get("/v1/boards/all")).json()["records"]
         assert [record["key"] for record in records] == ["a", "c", "b"]
 

@@ -38,7 +38,7 @@ async def test_a_golfer_at_par_has_a_place(valkey_url: str) -> None:
         before = (await client.get("/v1/boards/golf")).json()
         holes = {"ann": [1], "bob": [-2], "cy": [3, 0], "dee": [0]}
         await post(
-            client, *({"type": "hole", "key": key, "amount": one} for key, all_ in holes.items() for one in all_)
+            client, *({"type": "hole", "key": member, "amount": one} for member, all_ in holes.items() for one in all_)
         )
         page = (await client.get("/v1/boards/golf")).json()
         assert rows_of(before) == [(1, "ann", -1)]
@@ -114,7 +114,7 @@ async def test_a_member_stays_while_a_slot_holds_it(valkey_url: str) -> None:
     try:
 
         async def at(hour: int, *events: tuple[str, int]) -> list[tuple[str, int]]:
-            await ledger.writer.add([make_entry(key, amount, hour * HOUR, None) for key, amount in events])
+            await ledger.writer.add([make_entry(member, amount, hour * HOUR, None) for member, amount in events])
             while await ledger.rotator.rotate() is None:
                 pass
             assert (await checked(client, settings, ledger.state.board)).clean

@@ -79,7 +79,7 @@ def own_store(folder: Path, **changes: Any) -> Settings:
 
 def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
     """Post a like for each member."""
-    response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys], timeout=180)
+    response = httpx.post(f"{server.url}/v1/events", json=[{"key": member} for member in keys], timeout=180)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer

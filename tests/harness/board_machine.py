@@ -204,7 +204,7 @@ class BoardMachine(StoreMachine):
 
     def entry(
         self,
-        key: str,
+        member: str,
         amount: int,
         seconds: int | None,
         actor: str,
@@ -214,9 +214,9 @@ class BoardMachine(StoreMachine):
         time = None if seconds is None else self.now + seconds * 1000
         if self.board.clock == "event" and time is None:
             time = self.now
-        if amount < 1 or replaces == key or self.board.votes is None:
+        if amount < 1 or replaces == member or self.board.votes is None:
             replaces = None
-        return make_entry(key, self.amount(amount), time, identity, Extra(actor, replaces=replaces))
+        return make_entry(member, self.amount(amount), time, identity, Extra(actor, replaces=replaces))
 
     def amount(self, number: int) -> int:
         """The amount that a number stands for."""
@@ -265,11 +265,11 @@ class BoardMachine(StoreMachine):
             self.compare(self.ledgers[1 - process], 100)
 
     @rule(
-        key=keys,
+        member=keys,
         amounts=st.lists(st.tuples(st.booleans(), st.sampled_from([-3, -1, 1, 2, 5])), min_size=1, max_size=2),
         seconds=st.one_of(st.none(), st.none(), st.integers(-60, 0)),
     )
-    def correct(self, key: str, amounts: list[tuple[bool, int]], seconds: int | None) -> None:
+    def correct(self, member: str, amounts: list[tuple[bool, int]], seconds: int | None) -> None:
         """Let one or two administrators correct a score at once.
 
         The result is the same as after both corrections in some order. The past stays as it is.
@@ -278,7 +278,7 @@ class BoardMachine(StoreMachine):
         now = self.reference.now(self.now)
         time = None if seconds is None or now is None else now + seconds * 1000
         corrections = [
-            Correction(member=key, reason="counted twice", time=time, **{"add" if adds else "score": amount})
+            Correction(member=member, reason="counted twice", time=time, **{"add" if adds else "score": amount})
             for adds, amount in [(adds, self.amount(number)) for adds, number in amounts]
         ]
 
@@ -290,7 +290,7 @@ class BoardMachine(StoreMachine):
         for order in permutations(done):
             trial = deepcopy(self.reference)
             expected = [
-                trial.correct(key, self.now, add=self.shown(change.add), score=self.shown(change.score), time=time)
+                trial.correct(member, self.now, add=self.shown(change.add), score=self.shown(change.score), time=time)
                 for change, _ in order
             ]
             if expected == [outcome for _, outcome in order]:
@@ -321,21 +321,21 @@ class BoardMachine(StoreMachine):
         if self.window not in ADDITIVE:
             self.compare(self.ledgers[1], 100)
 
-    @rule(key=keys)
-    def erase(self, key: str) -> None:
+    @rule(member=keys)
+    def erase(self, member: str) -> None:
         """Erase a member: nothing of it is left.
 
         A full ranking does not get back the records that it dropped because of the member.
         """
-        entry = Erase(key=b"key", member=key)
+        entry = Erase(key=b"key", member=member)
         body, board_keys = msgspec.msgpack.encode(entry), self.ledgers[0].state.keys
         with patch.object(live.store.board.manage.erasure, "FORGET", self.forgetting):
-            assert self.run(forget_member(self.client, self.board, board_keys, key, [], body))
-        self.reference.forget(key)
+            assert self.run(forget_member(self.client, self.board, board_keys, member, [], body))
+        self.reference.forget(member)
         self.run(self.folded.read())
         if self.board.cap is None:
-            self.folded.forget(key)
-            self.remembered = [(at, [row for row in rows if row[0] != key]) for at, rows in self.remembered]
+            self.folded.forget(member)
+            self.remembered = [(at, [row for row in rows if row[0] != member]) for at, rows in self.remembered]
         else:
             self.remembered.clear()
         self.forget_open_moments()

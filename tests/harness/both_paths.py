@@ -107,11 +107,13 @@ def _in_order(head: re.Match[bytes]) -> bytes:
 
 async def fill(client: httpx.AsyncClient) -> None:
     """Post events, register the members of the contest, and make the board `fleeting`."""
-    await post(client, *({"key": key, "amount": place} for place, key in enumerate("zyxaéb", 1)))
-    await post(client, *({"key": key, "type": "score", "amount": 3, "metadata": {"x": 1}} for key in "abc"))
+    await post(client, *({"key": member, "amount": place} for place, member in enumerate("zyxaéb", 1)))
+    await post(client, *({"key": member, "type": "score", "amount": 3, "metadata": {"x": 1}} for member in "abc"))
     await post(client, *({"key": f"book-{number}", "type": "shelf", "amount": number} for number in range(1, 60)))
     days = ("2026-01-05", "2026-01-12", "2026-01-13")
-    await post(client, *({"key": key, "type": "visit", "time": f"{day}T12:00:00Z"} for day in days for key in "ab"))
+    await post(
+        client, *({"key": member, "type": "visit", "time": f"{day}T12:00:00Z"} for day in days for member in "ab")
+    )
     for name in ("Ada", "Bo"):
         assert (await client.put(f"/v1/boards/contest/records/{name}", json={"song": name})).status_code == 201
     await post(client, {"key": "Ada", "type": "vote", "actor": "me"})

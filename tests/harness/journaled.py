@@ -50,7 +50,7 @@ class Journaled:
 
     async def like(self, *keys: str) -> None:
         """Count a like for each member in one batch."""
-        added = await self.ledger.writer.add([make_entry(key, 1, None, None) for key in keys])
+        added = await self.ledger.writer.add([make_entry(member, 1, None, None) for member in keys])
         self.counted += len(keys) - len(added.refused)
 
     async def rows(self) -> Rows:

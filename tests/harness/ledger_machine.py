@@ -124,8 +124,8 @@ class LedgerMachine(StoreMachine):
     def add(self, batch: Batch, process: int) -> None:
         """Add entries. The board refuses the same entries as the model, for the same reasons."""
         entries = [
-            make_entry(key, amount, None if offset is None else (self.now + offset) * 1000, identity)
-            for key, amount, offset, identity in batch
+            make_entry(member, amount, None if offset is None else (self.now + offset) * 1000, identity)
+            for member, amount, offset, identity in batch
         ]
         added: Added = self.run(self.ledgers[process].writer.add(entries))
         self.changed = self.changed or self.now

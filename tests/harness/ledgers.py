@@ -9,9 +9,9 @@ T0 = 1_431_856_800  # 17 May 2015 10:00 UTC
 EVENT_BOARD = rolling_board(clock="event")
 
 
-def like(key: str, amount: int = 1, at: int | None = None) -> Entry:
+def like(member: str, amount: int = 1, at: int | None = None) -> Entry:
     """A like of a member; `at` is in seconds."""
-    return make_entry(key, amount, None if at is None else at * 1000)
+    return make_entry(member, amount, None if at is None else at * 1000)
 
 
 async def drain(ledger: Ledger) -> int:

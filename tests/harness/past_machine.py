@@ -175,7 +175,7 @@ class PastMachine(StoreMachine):
     def entry(
         self,
         producer: str,
-        key: str,
+        member: str,
         amount: int,
         seconds: int | None,
         actor: str,
@@ -185,10 +185,10 @@ class PastMachine(StoreMachine):
         time = None if seconds is None else self.now + seconds * 1000
         if self.board.clock == "event" and time is None:
             time = self.now
-        if amount < 1 or replaces == key or self.board.votes is None:
+        if amount < 1 or replaces == member or self.board.votes is None:
             replaces = None
         name = None if identity is None else identity_of(producer, identity)
-        return make_entry(key, amount, time, name, Extra(actor, replaces=replaces))
+        return make_entry(member, amount, time, name, Extra(actor, replaces=replaces))
 
     @property
     def adds(self) -> bool:
@@ -226,20 +226,20 @@ class PastMachine(StoreMachine):
 
     @precondition(has_events)
     @rule(
-        key=keys,
+        member=keys,
         adds=st.booleans(),
         amount=st.sampled_from([-3, -1, 1, 2, 5]),
         seconds=st.one_of(st.none(), st.none(), st.integers(-60, 0)),
     )
-    def correct(self, *, key: str, adds: bool, amount: int, seconds: int | None) -> None:
+    def correct(self, *, member: str, adds: bool, amount: int, seconds: int | None) -> None:
         """Correct a score."""
         self.rotate_all()
         now, clock = self.reference.now(self.now), self.now
         time = None if seconds is None or now is None else now + seconds * 1000
-        change = Correction(member=key, reason="counted twice", time=time, **{"add" if adds else "score": amount})
+        change = Correction(member=member, reason="counted twice", time=time, **{"add" if adds else "score": amount})
         (found,) = self.run(correct(self.ledgers[0].writer, [change]))
         outcome = found if isinstance(found, str) else (found.before, found.score)
-        assert outcome == self.reference.correct(key, clock, add=change.add, score=change.score, time=time)
+        assert outcome == self.reference.correct(member, clock, add=change.add, score=change.score, time=time)
         if isinstance(outcome, str) or outcome[0] == outcome[1]:
             return
         self.is_corrected = True
@@ -248,7 +248,7 @@ class PastMachine(StoreMachine):
             {"add": after - (before or 0)} if self.board.operator == "incr" else {"score": after}
         )  # what other rules keep of a correction
         at = now if time is None else time
-        self.past.steps.append(Step(clock, lambda model: model.correct(key, clock, **again, time=at)))
+        self.past.steps.append(Step(clock, lambda model: model.correct(member, clock, **again, time=at)))
 
     @precondition(lambda self: self.board.votes is None)
     @rule(old=keys, new=keys)

@@ -15,14 +15,14 @@ EVENT = rolling_board("4h", "1h", clock="event")
 HOUR = 3600
 
 
-def like(key: str, amount: int = 1, at: int | None = None, identity: bytes | None = None) -> Entry:
+def like(member: str, amount: int = 1, at: int | None = None, identity: bytes | None = None) -> Entry:
     """A like of a member; `at` is in seconds."""
-    return make_entry(key, amount, None if at is None else at * 1000, identity)
+    return make_entry(member, amount, None if at is None else at * 1000, identity)
 
 
-def vote(key: str, actor: str | None, amount: int = 1, at: int | None = None) -> Entry:
+def vote(member: str, actor: str | None, amount: int = 1, at: int | None = None) -> Entry:
     """A vote of an actor; `at` is in seconds."""
-    return make_entry(key, amount, None if at is None else at * 1000, None, Extra(actor))
+    return make_entry(member, amount, None if at is None else at * 1000, None, Extra(actor))
 
 
 def clock_at(seconds: int | None) -> Clock:

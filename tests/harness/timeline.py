@@ -83,7 +83,7 @@ class RecordedBoard(Journaled):
 
     async def count(self, *events: tuple[str, int, int | None]) -> None:
         """Count a batch of events, each with its member, amount and time (milliseconds)."""
-        batch = [make_entry(key, amount, time, None) for key, amount, time in events]
+        batch = [make_entry(member, amount, time, None) for member, amount, time in events]
         stood, before = self.model.newest, deepcopy(self.model)
         added = await self.ledger.writer.add(batch)
         refused = self.model.add(batch, self.now)

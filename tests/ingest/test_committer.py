@@ -28,7 +28,7 @@ HOUR = 3600
 
 def likes(*keys: str) -> list[Entry]:
     """A like of each member."""
-    return [make_entry(key, 1, None) for key in keys]
+    return [make_entry(member, 1, None) for member in keys]
 
 
 PATCHES = pytest.MonkeyPatch()

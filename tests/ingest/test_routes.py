@@ -254,7 +254,9 @@ async def test_votes_are_counted_and_refused_individually(valkey_url: str) -> No
     async with serving(fresh_settings(valkey_url), contest) as client:
         votes = [("a", "me", 1), ("a", "me", 1), ("b", "me", 1), ("c", "me", 1), ("a", "you", 1), ("b", "you", -1)]
         answer = await post(
-            client, *({"key": key, "actor": actor, "amount": amount} for key, actor, amount in votes), {"key": "z"}
+            client,
+            *({"key": member, "actor": actor, "amount": amount} for member, actor, amount in votes),
+            {"key": "z"},
         )
         assert summary(answer) == (
             3, 0, [(1, "quota_exceeded"), (3, "quota_exceeded"), (5, "vote_missing"), (6, "actor_required")],
@@ -285,7 +287,7 @@ async def test_a_change_counts_as_a_whole_or_not_at_all(valkey_url: str) -> None
     """If the new vote is refused, the old one stays. A sequence of votes in a body counts in its order."""
     contest = board("vote", votes=Votes(per_key=1, per_actor=2))
     async with serving(fresh_settings(valkey_url), contest) as client:
-        await post(client, *({"key": key, "actor": "me"} for key in ("Ada", "Bob")))
+        await post(client, *({"key": member, "actor": "me"} for member in ("Ada", "Bob")))
         assert summary(await post(client, CHANGE)) == (0, 0, [(0, "quota_exceeded")])
         assert summary(await post(client, {**CHANGE, "key": "Cy", "replaces": "Di"})) == (0, 0, [(0, "vote_missing")])
         assert summary(await post(client, {"key": "Cy", "replaces": "Di"})) == (0, 0, [(0, "actor_required")])

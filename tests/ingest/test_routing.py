@@ -31,7 +31,7 @@ Origin = tuple[str, str, str]
 def identity_of(make: type[Identities], origin: Origin) -> bytes:
     """The identity of a producer's event, with an id and optionally a source."""
     producer, source, event_id = origin
-    event = IncomingEvent(key="a", id=event_id, source=source) if source else IncomingEvent(key="a", id=event_id)
+    event = IncomingEvent(member="a", id=event_id, source=source) if source else IncomingEvent(member="a", id=event_id)
     return make(producer).of(event)
 
 
@@ -65,7 +65,7 @@ members = st.sampled_from(["a", "1", "\n1"])
 @given(origins, st.text(alphabet="a1:*", min_size=1, max_size=4), st.integers(0, 12), members)
 def test_no_event_has_the_identity_of_an_element_of_a_body(origin: Origin, key: str, index: int, member: str) -> None:
     """An event with an id can't use up an identity made from an Idempotency-Key."""
-    assert identity_of(Identities, origin) != Identities(origin[0]).of_parts(key)(index, IncomingEvent(key=member))
+    assert identity_of(Identities, origin) != Identities(origin[0]).of_parts(key)(index, IncomingEvent(member=member))
 
 
 @given(st.tuples(texts, st.integers(0, 12), members), st.tuples(texts, st.integers(0, 12), members))
@@ -75,7 +75,7 @@ def test_elements_of_different_bodies_have_different_identities(
     """Idempotency keys, indexes and contents all make a difference. Idempotency keys have no line ends."""
 
     def identity(key: str, index: int, member: str) -> bytes:
-        return Identities("a").of_parts(key)(index, IncomingEvent(key=member))
+        return Identities("a").of_parts(key)(index, IncomingEvent(member=member))
 
     if "\n" not in one[0] + other[0]:
         assert (identity(*one) == identity(*other)) == (one == other)
@@ -84,7 +84,7 @@ def test_elements_of_different_bodies_have_different_identities(
 def test_the_memory_for_sources_is_bounded() -> None:
     """With any number of sources, the identity of each event stays the same."""
     identities = Identities("a")
-    events = [IncomingEvent(key="k", id="1", source=f"s{number}") for number in range(300)]
+    events = [IncomingEvent(member="k", id="1", source=f"s{number}") for number in range(300)]
     assert [identities.of(event) for event in events] == [Identities("a").of(event) for event in events]
     assert len(identities._sources) <= 100
 
@@ -100,7 +100,7 @@ class Unmeasured(Identities):
     """A mutant whose identities do not mark where the source ends."""
 
     def of(self, event: IncomingEvent) -> bytes:
-        return super().of(IncomingEvent(key="a", id=f"{event.source or ''}{event.id}"))
+        return super().of(IncomingEvent(member="a", id=f"{event.source or ''}{event.id}"))
 
 
 @pytest.mark.parametrize("make", [Careless, Unmeasured])

@@ -88,7 +88,9 @@ async def test_a_new_best_is_known(valkey_url: str) -> None:
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
         async def bests(*amounts: tuple[str, int]) -> list[bool]:
-            found = await records(client, *({"type": "run", "key": key, "amount": amount} for key, amount in amounts))
+            found = await records(
+                client, *({"type": "run", "key": member, "amount": amount} for member, amount in amounts)
+            )
             return [one["best"] for one in found]
 
         assert await bests(("a", 5), ("a", 4), ("a", 6), ("a", 6), ("b", -1)) == [True, False, True, False, True]
@@ -113,8 +115,8 @@ async def test_the_rank_is_that_of_the_period_of_the_event(valkey_url: str) -> N
     """
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
-        async def lap(key: str, seconds: int, day: int, **more: str) -> tuple[Any, ...]:
-            event = {"type": "lap", "key": key, "amount": seconds, "time": f"2026-11-{day}T12:00:00Z", **more}
+        async def lap(member: str, seconds: int, day: int, **more: str) -> tuple[Any, ...]:
+            event = {"type": "lap", "key": member, "amount": seconds, "time": f"2026-11-{day}T12:00:00Z", **more}
             (one,) = await records(client, event)
             return one["period"], one["score"], one["rank"], one["best"]
 

@@ -164,7 +164,7 @@ async def count_at_random(store: str, seed: int) -> None:
         expected: Counter[str] = Counter()
         for _ in range(60):
             drawn = [(chance.choice("abc"), chance.randint(1, 11)) for _ in range(3)]
-            status, _ = await strictly(client, *({"key": key, "amount": amount} for key, amount in drawn))
+            status, _ = await strictly(client, *({"key": member, "amount": amount} for member, amount in drawn))
             assert (status == 422) == any(amount == 11 for _, amount in drawn)
             key, more = chance.choice("abc"), chance.choice((1, 11))
             await client.post("/v1/events", json=[{"key": key, "amount": more}])

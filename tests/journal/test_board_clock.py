@@ -91,10 +91,10 @@ class Sliding:
         held = await self.made.client.hget(self.ledger.state.keys.meta, "clock")
         return max(seconds * 1_000_000 + micro, int(held or 0)) // 1000
 
-    async def like(self, key: str, *, seconds: int | None = None, amount: int = 1) -> str | None:
+    async def like(self, member: str, *, seconds: int | None = None, amount: int = 1) -> str | None:
         """Count an event; `seconds` is its time. Return the code with which it is refused."""
         time = None if seconds is None else (NOON + seconds) * 1000
-        return (await self.ledger.writer.add([make_entry(key, amount, time, None)])).refused.get(0)
+        return (await self.ledger.writer.add([make_entry(member, amount, time, None)])).refused.get(0)
 
     async def rotate(self) -> None:
         """Subtract everything that is due."""

@@ -21,9 +21,9 @@ async def serving(store: str, level: str) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def run(client: httpx.AsyncClient, key: str) -> None:
+async def run(client: httpx.AsyncClient, member: str) -> None:
     """Count an event."""
-    assert (await client.post("/v1/events", json={"type": "run", "key": key})).json()["accepted"] == 1
+    assert (await client.post("/v1/events", json={"type": "run", "key": member})).json()["accepted"] == 1
 
 
 async def past(client: httpx.AsyncClient, at: str = "") -> dict[str, Any]:

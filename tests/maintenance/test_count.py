@@ -55,7 +55,7 @@ async def test_events_that_were_taken_back_are_not_counted(valkey_url: str, tmp_
     """The plain count is told which events these are. Those that come later count."""
     async with compared(valkey_url, tmp_path, KINDS[name]) as board:
         await fill(board)
-        entries = [make_entry(key, 1, None, None, Extra("new")) for key in ("ann", "ann", "cat")]
+        entries = [make_entry(member, 1, None, None, Extra("new")) for member in ("ann", "ann", "cat")]
         assert not (await board.ledger.writer.add(entries, [("eve", 2), ("bob", 1)])).refused
         await board.is_drained()
         voiding = Voiding(board.client, board.settings, board.databases[0], lambda *_: None)

@@ -131,7 +131,7 @@ async def test_the_journal_gives_back_a_damaged_embedded_store(tmp_path: Path) -
     process = ServerProcess(settings, tmp_path)
     process.start()
     async with httpx.AsyncClient() as client:
-        await client.post(f"{process.url}/v1/events", json=[{"key": key} for key in "aab"])
+        await client.post(f"{process.url}/v1/events", json=[{"key": member} for member in "aab"])
         before = (await client.get(f"{process.url}/v1/boards/posts")).json()["records"]
 
         async def is_in_sql() -> bool:

@@ -40,9 +40,9 @@ class Bench:
         self.keys = self.ledger.state.keys
         self.seen: list[tuple[int, int]] = []
 
-    async def like(self, key: str, amount: int = 1, hour: int = 0) -> None:
+    async def like(self, member: str, amount: int = 1, hour: int = 0) -> None:
         """Count a like in the slot of an hour."""
-        await self.ledger.writer.add([make_entry(key, amount, hour * HOUR * 1000)])
+        await self.ledger.writer.add([make_entry(member, amount, hour * HOUR * 1000)])
 
     async def check(self) -> Report:
         """Check the board."""
@@ -276,8 +276,8 @@ KINDS = [
 async def test_every_kind_of_board_is_checked(valkey_url: str, board: Board) -> None:
     """The board is clean at first. A wrong score and a wrong total are found in each ranking, and repaired."""
     bench = Bench(valkey_url, board)
-    for hour, key, amount in ((0, "a", 5), (0, "b", 2), (1, "b", 4), (1, "c", -3), (1, "a", 5), (0, "d", 4)):
-        await bench.like(key, amount, hour)
+    for hour, member, amount in ((0, "a", 5), (0, "b", 2), (1, "b", 4), (1, "c", -3), (1, "a", 5), (0, "d", 4)):
+        await bench.like(member, amount, hour)
     await bench.ledger.moderation.hide("c", hidden=True)
     whole = await bench.ledger.reader.read(10)
     report = await bench.check()

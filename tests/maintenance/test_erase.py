@@ -454,7 +454,7 @@ async def test_a_like_in_a_period_is_found(folder: Path) -> None:
         await drainer.claim()
         await board.ledger.writer.add([vote_of("a", "joe")], [("shop", 1)])
         page = await board.ledger.reader.find("a", 0)
-        event = IncomingEvent(key="a", actor=EVE, source=EVE, id=f"{page and page.period}\na")
+        event = IncomingEvent(member="a", actor=EVE, source=EVE, id=f"{page and page.period}\na")
         liked = make_entry("a", 1, None, Identities(LIKES).of(event), Extra(EVE))
         await board.ledger.writer.add([liked], [(LIKES, 1)])
         await drainer.sweep()

@@ -28,9 +28,9 @@ OLD, NEW, OTHER = "Jon Smith", "John Smith", "Zoe"
 KINDS = ("posts", "seconds", "days", "best", "last", "all")
 
 
-async def send(client: httpx.AsyncClient, key: str, amount: int) -> None:
+async def send(client: httpx.AsyncClient, member: str, amount: int) -> None:
     """Send an event to all boards. Boards that keep single amounts also keep the event's metadata."""
-    answer = await client.post("/v1/events", json={"key": key, "amount": amount, "metadata": {"of": key}})
+    answer = await client.post("/v1/events", json={"key": member, "amount": amount, "metadata": {"of": member}})
     assert answer.json()["accepted"] == 1, answer.text
 
 

@@ -51,7 +51,7 @@ async def back(board: Compared, at: int, *, dry: bool = False) -> Recovered:
 def event(name: str, member: str = "ann") -> Entry:
     """An event with an id."""
     return make_entry(
-        member, 1, None, Identities("p").of(IncomingEvent(key=member, id=name)), Extra(f"voter of {name}")
+        member, 1, None, Identities("p").of(IncomingEvent(member=member, id=name)), Extra(f"voter of {name}")
     )
 
 

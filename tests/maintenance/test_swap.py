@@ -219,7 +219,7 @@ class Busy:
             self.now += self.chance.randrange(60_000)
             time_of_all = self.now if board.board.clock == "event" else None
             extra = Extra(f"voter{self.now}", b'{"n":1}')
-            entries = [make_entry(key, amount, time_of_all, None, extra) for key, amount in events]
+            entries = [make_entry(member, amount, time_of_all, None, extra) for member, amount in events]
             added = await board.ledger.writer.add(entries, [("ann", 4), ("bob", 5)])
             for index, (key, amount) in enumerate(events):
                 if index not in added.refused:

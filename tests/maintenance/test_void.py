@@ -337,7 +337,7 @@ async def test_voiding_an_actor_takes_back_its_votes(valkey_url: str, tmp_path: 
 
 def like_of(member: str, visitor: str) -> Entry:
     """A like in the form that the pages send."""
-    event = IncomingEvent(key=member, source=visitor, actor=visitor, id=f"\n{member}")
+    event = IncomingEvent(member=member, source=visitor, actor=visitor, id=f"\n{member}")
     return make_entry(member, 1, None, Identities(LIKES).of(event), Extra(visitor))
 
 
@@ -374,7 +374,7 @@ async def test_the_second_best_returns_with_its_metadata_and_its_place(valkey_ur
         drainer = await board.drainer()
 
         def event(member: str, amount: int, name: str) -> Entry:
-            identity = Identities("ann").of(IncomingEvent(key=member, id=name))
+            identity = Identities("ann").of(IncomingEvent(member=member, id=name))
             return make_entry(member, amount, None, identity, Extra(metadata=b'{"of":"%b"}' % name.encode()))
 
         for entries in (
@@ -385,7 +385,7 @@ async def test_the_second_best_returns_with_its_metadata_and_its_place(valkey_ur
             assert not (await board.ledger.writer.add(entries, [("ann", len(entries))])).refused
         then = await _now(board)
         assert [key for key, _ in await board.rows()] == ["a", "c", "b"]
-        criteria = Criteria(identity=Identities("ann").of(IncomingEvent(key="", id="cheat")))
+        criteria = Criteria(identity=Identities("ann").of(IncomingEvent(member="", id="cheat")))
         work = Voiding(board.client, board.settings, board.databases[0], lambda *_: None)
         (outcome,) = await work.void(criteria, "posts", dry=False)
         assert (outcome.events, outcome.examples) == (1, [VoidedScore("a", 9, 5)])
@@ -532,7 +532,7 @@ async def test_the_points_of_a_country_are_voided_in_every_year(valkey_url: str,
 
 def _vote(member: str, change: int, actor: str, name: str = "") -> Entry:
     """A vote, or the withdrawal of a vote, of which `name` is the id."""
-    identity = Identities("ann").of(IncomingEvent(key="", id=name)) if name else None
+    identity = Identities("ann").of(IncomingEvent(member="", id=name)) if name else None
     return make_entry(member, change, None, identity, Extra(actor))
 
 
@@ -541,7 +541,7 @@ async def _send(board: Journaled, *entries: Entry) -> None:
 
 
 async def _void_one(board: Journaled, name: str) -> Outcome:
-    return await void(board, since=None, identity=Identities("ann").of(IncomingEvent(key="", id=name)))
+    return await void(board, since=None, identity=Identities("ann").of(IncomingEvent(member="", id=name)))
 
 
 async def _keep_checkpoint(board: Journaled) -> Timeline:
@@ -564,7 +564,7 @@ async def test_the_journal_keeps_what_reading_past_a_void_needs(valkey_url: str,
     async with journaled(valkey_url, tmp_path, board_of("forever")) as board:
         drainer = await board.drainer()
         for number, (member, amount) in enumerate([("old", 1000), ("b", 5), ("c", 50), ("d", 7)]):
-            identity = Identities("ann").of(IncomingEvent(key="", id=f"e{number}"))
+            identity = Identities("ann").of(IncomingEvent(member="", id=f"e{number}"))
             await _send(board, make_entry(member, amount, None, identity))
             await drainer.sweep()
             timeline = await _keep_checkpoint(board)
@@ -616,7 +616,7 @@ async def test_events_before_the_journal_began_again_stay(valkey_url: str, tmp_p
     """The journal holds only their sums. The outcome says so, and counts nothing as taken back."""
     async with journaled(valkey_url, tmp_path, board_of("forever")) as board:
         drainer = await board.drainer()
-        await _send(board, make_entry("a", 10, None, Identities("ann").of(IncomingEvent(key="", id="cheat"))))
+        await _send(board, make_entry("a", 10, None, Identities("ann").of(IncomingEvent(member="", id="cheat"))))
         keys, epoch = board.ledger.state.keys, board.ledger.state.epoch or ""
         await begin_journal(board.client, keys, epoch, again=True)
         await drainer.sweep()

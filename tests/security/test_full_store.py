@@ -50,7 +50,7 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
                 """Send new members until they are refused."""
                 for _ in range(50):
                     keys = [f"{kind}-{next(numbers)}-{'x' * 900}" for _ in range(200)]
-                    response = await client.post("/v1/events", json=[{"key": key, "type": kind} for key in keys])
+                    response = await client.post("/v1/events", json=[{"key": member, "type": kind} for member in keys])
                     if response.status_code != 200:
                         assert response.status_code == 503
                         return bool(

@@ -55,7 +55,7 @@ async def site(store: str, **changes: Any) -> AsyncIterator[Site]:
     async with run_server(settings, [rolling_board(), STAFF]) as url:
         at = Site(url, owner)
         amounts = {"bob": 3, "ann": 2, "cy": 1}
-        await at.post(*({"key": key, "type": "staff", "amount": amount} for key, amount in amounts.items()))
+        await at.post(*({"key": member, "type": "staff", "amount": amount} for member, amount in amounts.items()))
         yield at
 
 

@@ -50,7 +50,7 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
     async def produce(ledger: Ledger) -> None:
         while True:
             try:
-                await ledger.writer.add([make_entry(key, 1, None, None) for key in ("a", "b")])
+                await ledger.writer.add([make_entry(member, 1, None, None) for member in ("a", "b")])
             except JournalBehindError:
                 return
             board.counted += 2

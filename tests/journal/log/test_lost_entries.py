@@ -371,8 +371,8 @@ async def test_a_server_whose_clock_is_behind_goes_on_with_the_clock_of_the_boar
         ahead = time.time_ns() // 1_000_000 + 3 * HOUR * 1000
         board.ledger = Ledger(client, SERVER, board.settings, with_clock(SCRIPTS, board.settings))
         await set_clock(client, board.settings, ahead)
-        for key in "bcb":
-            await board.like(key)
+        for member in "bcb":
+            await board.like(member)
         await board.drains.sweep()
         rows, before = await board.rows(), await board.contents()
         await board.put_back(copies)

@@ -211,9 +211,9 @@ async def test_an_explanation_packs_fields_by_the_rules_of_now(valkey_url: str, 
     async with journaled(valkey_url, tmp_path, rules[0]) as made:
         drainer, state = await made.drainer(), made.ledger.state
 
-        async def send(board: Board, key: str, **fields: int) -> None:
+        async def send(board: Board, member: str, **fields: int) -> None:
             assert board.packing is not None
-            await count(made.ledger, [make_entry(key, board.packing.pack(fields), NOON)])
+            await count(made.ledger, [make_entry(member, board.packing.pack(fields), NOON)])
 
         await send(rules[0], "a", goals=3, cards=1)
         expected = [{"goals": 3, "cards": 1}]

@@ -93,8 +93,8 @@ async def test_metadata_stays_with_its_event(valkey_url: str, tmp_path: Path) ->
     """Also metadata of an event that a later event of the batch has replaced."""
     (board,) = parse_boards(f'[[board]]\nid = "posts"\nclock = "event"\n{CHOICES["best"]}')
     entries = [
-        make_entry(key, amount, BEGIN + at, None, Extra(metadata=text))
-        for key, amount, at, text in (("a", 2, 0, b'{"n":1}'), ("b", 1, 0, b'{"n":2}'), ("b", 3, 9, b'{"n":3}'))
+        make_entry(member, amount, BEGIN + at, None, Extra(metadata=text))
+        for member, amount, at, text in (("a", 2, 0, b'{"n":1}'), ("b", 1, 0, b'{"n":2}'), ("b", 3, 9, b'{"n":3}'))
     ]
     async with journaled(valkey_url, tmp_path, board) as made:
         found = await told(made, entries, [BEGIN + 1, BEGIN + 10])

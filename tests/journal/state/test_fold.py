@@ -39,7 +39,7 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
         await client.delete(clock)
         await client.rpush(clock, str(NOON + seconds), "250000")
         if likes:
-            await ledger.writer.add([make_entry(key, amount, None, None) for key, amount in likes])
+            await ledger.writer.add([make_entry(member, amount, None, None) for member, amount in likes])
 
     try:
         await at(0, ("a", -1), ("b", -1))
@@ -69,7 +69,9 @@ async def rotation_drops_a_tag(store: str, mutant: Mutant | None) -> None:
     async def at(seconds: int, *likes: tuple[str, int, int]) -> None:
         await client.delete(clock)
         await client.rpush(clock, str(NOON + seconds), "250000")
-        await ledger.writer.add([make_entry(key, amount, (NOON + time) * 1000, None) for key, amount, time in likes])
+        await ledger.writer.add(
+            [make_entry(member, amount, (NOON + time) * 1000, None) for member, amount, time in likes]
+        )
         while await ledger.rotator.rotate() is None:
             pass
 

@@ -38,9 +38,9 @@ def identity(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def like(number: int, key: str = "a", amount: int = 1, at: int | None = None) -> Entry:
+def like(number: int, member: str = "a", amount: int = 1, at: int | None = None) -> Entry:
     """A like with an identity, at a time in seconds since 1970."""
-    return make_entry(key, amount, None if at is None else at * 1000, identity(number))
+    return make_entry(member, amount, None if at is None else at * 1000, identity(number))
 
 
 async def total(ledger: Ledger) -> int:

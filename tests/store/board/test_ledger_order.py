@@ -17,7 +17,7 @@ async def test_ties_are_ordered_by_the_bytes_of_their_members(any_store: str) ->
     """A page may begin or end between members with the same score."""
     keys = ["Z", "a", "b", "z", "é", "你", "😀", "a b", "/x?y=1", "ab"]
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.writer.add([like(key, 7) for key in keys] + [like("top", 9), like("last", 1)])
+        await ledger.writer.add([like(member, 7) for member in keys] + [like("top", 9), like("last", 1)])
         expected = ["top", *sorted(keys, key=str.encode), "last"]
 
         for size in (1, 2, 3, 5, 12, 20):
@@ -35,8 +35,8 @@ async def test_a_walk_by_cursor_neither_skips_nor_repeats(any_store: str) -> Non
     async with open_ledger(any_store, rolling_board()) as ledger:
         still = {f"still-{i}": chance.randint(1, 4) for i in range(120)}
         moving = [f"moving-{i}" for i in range(60)]
-        await ledger.writer.add([like(key, score) for key, score in still.items()])
-        await ledger.writer.add([like(key, chance.randint(1, 4)) for key in moving])
+        await ledger.writer.add([like(member, score) for member, score in still.items()])
+        await ledger.writer.add([like(member, chance.randint(1, 4)) for member in moving])
 
         met: list[Record] = []
         after: tuple[int, bytes] | None = None
@@ -83,7 +83,7 @@ async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board:
     async with open_ledger(valkey_url, board) as ledger:
         for batch in range(6):
             likes = [(f"k{chance.randrange(40)}", chance.choice([-1, 1, 1, 2])) for _ in range(15)]
-            await ledger.writer.add([like(key, amount) for key, amount in likes])
+            await ledger.writer.add([like(member, amount) for member, amount in likes])
             for number, (key, amount) in enumerate(likes):
                 held[key] = (held.get(key, (0, 0))[0] + amount, batch * 100 + number)
         held = {key: value for key, value in held.items() if value[0]}

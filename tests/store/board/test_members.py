@@ -37,9 +37,9 @@ def board_of(window: Window, most: int, ties: str = "key", **choices: object) ->
 async def test_a_full_board_refuses_only_new_members(valkey_url: str, name: str, ties: str) -> None:
     """Events for existing members in the same batch count, in order."""
     async with open_ledger(valkey_url, board_of(WINDOWS[name], 3, ties)) as ledger:
-        entries = [make_entry(key, 1, T0) for key in ("a", "b", "a", "c", "d", "e", "b", "d")]
+        entries = [make_entry(member, 1, T0) for member in ("a", "b", "a", "c", "d", "e", "b", "d")]
         assert (await ledger.writer.add(entries)).refused == {4: FULL, 5: FULL, 7: FULL}
-        assert (await ledger.writer.add([make_entry(key, 2, T0) for key in "abcf"])).refused == {3: FULL}
+        assert (await ledger.writer.add([make_entry(member, 2, T0) for member in "abcf"])).refused == {3: FULL}
         page = await ledger.reader.read(10)
         assert {record.member: record.score for record in page.records} == {"a": 4, "b": 4, "c": 3}
         # The score becomes zero, so its record is deleted, and a new member has room.
@@ -51,9 +51,9 @@ async def test_every_slot_is_bounded(valkey_url: str) -> None:
     """Members whose amounts add up to zero still take room in their slot."""
     async with open_ledger(valkey_url, board_of(WINDOWS["rolling"], 3)) as ledger:
         later = T0 + HOUR * 1000
-        await ledger.writer.add([make_entry(key, 1, T0) for key in "abc"])
-        assert (await ledger.writer.add([make_entry(key, 1, later) for key in "axb"])).refused == {1: FULL}
-        await ledger.writer.add([make_entry(key, -1, later + HOUR * 1000) for key in "abc"])
+        await ledger.writer.add([make_entry(member, 1, T0) for member in "abc"])
+        assert (await ledger.writer.add([make_entry(member, 1, later) for member in "axb"])).refused == {1: FULL}
+        await ledger.writer.add([make_entry(member, -1, later + HOUR * 1000) for member in "abc"])
         for number in range(4):
             await ledger.writer.add([make_entry(f"n{number}", 1, T0), make_entry(f"n{number}", -1, later)])
         assert await ledger.state.client.hlen(ledger.state.keys.slot(T0 // 1000)) <= 6
@@ -62,7 +62,7 @@ async def test_every_slot_is_bounded(valkey_url: str) -> None:
 async def test_each_period_has_its_own_limit(valkey_url: str) -> None:
     """In one batch, a full period refuses a member that the next period accepts."""
     async with open_ledger(valkey_url, board_of(WINDOWS["hours"], 2)) as ledger:
-        await ledger.writer.add([make_entry(key, 1, T0) for key in "ab"])
+        await ledger.writer.add([make_entry(member, 1, T0) for member in "ab"])
         later = T0 + HOUR * 1000
         added = await ledger.writer.add([make_entry("c", 1, later), make_entry("c", 1, T0), make_entry("a", 1, T0)])
         assert added.refused == {1: FULL}
@@ -107,6 +107,8 @@ async def _first_come(store: str, most: int, batches: list[list[tuple[str, int]]
                     held[key] += amount
                 else:
                     expected[index] = FULL
-            assert (await ledger.writer.add([make_entry(key, amount, T0) for key, amount in batch])).refused == expected
+            assert (
+                await ledger.writer.add([make_entry(member, amount, T0) for member, amount in batch])
+            ).refused == expected
         page = await ledger.reader.read(10)
         assert {record.member: record.score for record in page.records} == held

@@ -102,7 +102,7 @@ async def test_neighbours_have_their_metadata(valkey_url: str) -> None:
     """With `ties = "last"`, the store adds a tag to each member's name."""
     async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
         await ledger.writer.add(
-            [make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"]
+            [make_entry(member, 5, 1000, None, Extra(None, b'{"n":"%s"}' % member.encode())) for member in "abc"]
         )
         (page,) = await look_up(ledger, ("b", 1))
         found = await ledger.reader.find("b", 1)
@@ -114,7 +114,7 @@ async def test_neighbours_have_their_metadata(valkey_url: str) -> None:
 async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
     """A hidden member is no neighbour either. When it is shown again, it has a rank again."""
     async with open_ledger(valkey_url, board_of("first", "desc", "dense")) as ledger:
-        await ledger.writer.add([make_entry(key, 5, 1000) for key in "abc"])
+        await ledger.writer.add([make_entry(member, 5, 1000) for member in "abc"])
         await ledger.moderation.hide("b", hidden=True)
         hidden, other = await look_up(ledger, ("b", 1), ("a", 1))
         assert (hidden.records, hidden.rank_count) == ((), 2)
@@ -153,7 +153,7 @@ async def test_equal_lookups_do_not_depend_on_the_offset(valkey_url: str) -> Non
     """A change far away does not change a lookup. A nearby change and another number of records change it."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add(
-            [make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)]
+            [make_entry(member, amount, 1000) for member, amount in zip("abcd", (9, 7, 5, 3), strict=True)]
         )
         (before,) = await ledger.reader.places([("a", 1)])
         for key, amount, same in (("d", 1, True), ("b", 1, False), ("b", -1, True), ("e", 1, False), ("e", -1, True)):
@@ -170,7 +170,7 @@ async def test_a_wrong_order_is_detected(valkey_url: str) -> None:
     mutant = compiled(valkey_url, SCRIPTS.places.changed(source))
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         ledger.state.scripts = Scripts(places=mutant)
-        await ledger.writer.add([make_entry(key, 5, 1000) for key in "abcd"])
+        await ledger.writer.add([make_entry(member, 5, 1000) for member in "abcd"])
         found = await ledger.reader.find("b", 1)
         assert found is not None
         (page,) = await look_up(ledger, ("b", 1))

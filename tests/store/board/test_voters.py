@@ -59,7 +59,7 @@ async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
             its[actor, key] += change
             sums[key] += change
     async with open_ledger(store, QUOTAS) as ledger:
-        entries = [make_entry(key, change, T0, None, Extra(actor)) for actor, key, change in votes]
+        entries = [make_entry(member, change, T0, None, Extra(actor)) for actor, member, change in votes]
         if entries:
             assert (await ledger.writer.add(entries)).refused == expected
         page = await ledger.reader.read(100)

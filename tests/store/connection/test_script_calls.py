@@ -135,7 +135,7 @@ async def drive(client: Store, ledger: Ledger) -> None:
     if ledger.state.board.votes:
         await client.hset(ledger.state.keys.entrants, mapping=dict.fromkeys("abc", b"{}"))
     await ledger.writer.add(
-        [make_entry(key, amount, at, None, ann) for key, amount, at in (("a", 2, 0), ("b", 1, HOUR))]
+        [make_entry(member, amount, at, None, ann) for member, amount, at in (("a", 2, 0), ("b", 1, HOUR))]
     )
     await ledger.writer.add([make_entry("b", -1, HOUR, None, ann), make_entry("c", 3, HOUR, None, ann)])
     await ledger.writer.add([make_entry("c", 1, 40 * HOUR, None, ann)])

@@ -130,7 +130,7 @@ async def test_pages_follow_each_other(valkey_url: str, limit: int) -> None:
 
 async def test_a_cursor_survives_changes_of_its_record(valkey_url: str) -> None:
     """If the record at the end of a page leaves or moves, the walk goes on from the record's old position."""
-    async with server(valkey_url, *({"key": key, "amount": 5} for key in "abcd")) as client:
+    async with server(valkey_url, *({"key": member, "amount": 5} for member in "abcd")) as client:
         first = (await client.get("/v1/boards/posts?limit=2")).json()
         await post(client, {"key": "b", "amount": -5}, {"key": "a", "amount": 9})
         second = (await client.get(f"/v1/boards/posts?limit=2&cursor={first['next_cursor']}")).json()
@@ -184,7 +184,7 @@ async def test_a_page_can_begin_at_any_position(valkey_url: str) -> None:
 )
 async def test_a_page_can_surround_a_score(valkey_url: str, score: int, keys: str) -> None:
     """Half of the records of the page come before the position of the score."""
-    events = [{"key": key, "amount": amount} for key, amount in zip("abcde", (5, 4, 3, 1, -2), strict=True)]
+    events = [{"key": member, "amount": amount} for member, amount in zip("abcde", (5, 4, 3, 1, -2), strict=True)]
     async with server(valkey_url, *events) as client:
         page = (await client.get(f"/v1/boards/posts?limit=3&score={score}")).json()
         assert "".join(record["key"] for record in page["records"]) == keys
@@ -220,9 +220,9 @@ def hours(**choices: Any) -> Board:
     )
 
 
-def at(hour: int, key: str, amount: int = 1) -> dict[str, Any]:
+def at(hour: int, member: str, amount: int = 1) -> dict[str, Any]:
     """A like in an hour of the test day."""
-    return {"key": key, "amount": amount, "time": f"2026-01-01T{hour:02}:30:00Z"}
+    return {"key": member, "amount": amount, "time": f"2026-01-01T{hour:02}:30:00Z"}
 
 
 async def test_each_period_has_its_own_ranking(valkey_url: str) -> None:
@@ -335,12 +335,12 @@ async def test_one_record_has_its_gap_and_neighbours(valkey_url: str) -> None:
         assert (first["rank"], first["gap"], len(first["records"])) == (1, None, 4)
 
 
-@pytest.mark.parametrize("key", ["/a/b?c=d#e", "100%", "%2F", "//", "...", "a b", "ключ", "\U0001f600", "records/x"])
-async def test_keys_in_paths_are_percent_encoded(valkey_url: str, key: str) -> None:
+@pytest.mark.parametrize("member", ["/a/b?c=d#e", "100%", "%2F", "//", "...", "a b", "ключ", "\U0001f600", "records/x"])
+async def test_members_in_paths_are_percent_encoded(valkey_url: str, member: str) -> None:
     """Any member can be requested."""
-    async with server(valkey_url, {"key": key}) as client:
-        response = await client.get(f"/v1/boards/posts/records/{quote(key, safe='').replace('.', '%2E')}")
-        assert (response.status_code, response.json().get("key")) == (200, key)
+    async with server(valkey_url, {"key": member}) as client:
+        response = await client.get(f"/v1/boards/posts/records/{quote(member, safe='').replace('.', '%2E')}")
+        assert (response.status_code, response.json().get("key")) == (200, member)
 
 
 async def test_a_member_that_is_not_on_the_board_is_404(valkey_url: str) -> None:

@@ -194,7 +194,7 @@ async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) ->
     async with servers(valkey_url) as (_, (one, two)):
         await one.put(PATH, json=KISS | {"ties": "key"})
         await wait_until_known(two)
-        await post(one, *({"key": key, "amount": amount, "type": "kiss"} for key, amount in (("a", 1), ("b", 2))))
+        await post(one, *({"key": member, "amount": amount, "type": "kiss"} for member, amount in (("a", 1), ("b", 2))))
         viewer = await watch(two)
         assert '"key":"b","score":2,"rank":1' in str(await viewer.recv())
         await one.patch(PATH, json={"sort_order": "asc"})

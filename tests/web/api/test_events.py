@@ -143,7 +143,7 @@ async def test_concurrent_requests_share_a_script_call(valkey_url: str) -> None:
     keys = [f"k{chance.randrange(20)}" for _ in range(200)]
     async with server(valkey_url) as client:
         await post(client, {"key": "warm"})
-        answers = await asyncio.gather(*(client.post("/v1/events", json={"key": key}) for key in keys))
+        answers = await asyncio.gather(*(client.post("/v1/events", json={"key": member}) for member in keys))
 
         assert all(answer.json()["accepted"] == 1 for answer in answers)
         offset = max(answer.json()["offsets"]["posts"] for answer in answers)

@@ -36,7 +36,7 @@ async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
     async with server(valkey_url, forever("b", sort_order=order)) as client:
         await post(client, {"key": "a", "amount": 1})
         assert (await client.get("/v1/boards/b/records/a")).json()["percentile"] == 100
-        await post(client, *({"key": key, "amount": amount} for key, amount in (("b", 3), ("c", 4), ("d", 9))))
+        await post(client, *({"key": member, "amount": amount} for member, amount in (("b", 3), ("c", 4), ("d", 9))))
         found = [(await client.get(f"/v1/boards/b/records/{key}")).json() for key in "abcd"]
     if order == "desc":
         found.reverse()
@@ -48,7 +48,7 @@ async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
 async def test_several_records_are_read_at_once(valkey_url: str) -> None:
     """The records are in the requested order. Members that are not on the board are left out."""
     async with server(valkey_url, rolling_board()) as client:
-        await post(client, *({"key": key, "amount": amount} for key, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
+        await post(client, *({"key": member, "amount": amount} for member, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
         answer = (await client.get("/v1/boards/posts/records", params={"key": ["c", "none", "é/?&"]})).json()
         alone = (await client.get(f"/v1/boards/posts/records/{quote('é/?&', safe='')}")).json()
         nobody = (await client.get("/v1/boards/posts/records?key=none")).json()
@@ -126,7 +126,7 @@ async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
     """
     async with server(valkey_url, forever("b", ranks="dense"), forever("c", ranks="competition")) as client:
         await post(
-            client, *({"key": key, "amount": amount} for key, amount in (("a", 5), ("b", 3), ("c", 3), ("d", 1)))
+            client, *({"key": member, "amount": amount} for member, amount in (("a", 5), ("b", 3), ("c", 3), ("d", 1)))
         )
         ranks = {
             name: [record["rank"] for record in (await client.get(f"/v1/boards/{name}")).json()["records"]]
@@ -146,7 +146,7 @@ async def test_a_registered_member_without_votes_has_no_rank(valkey_url: str) ->
     contest = forever("vote", votes=Votes(per_key=2, registered=True))
     async with run_server(settings, [contest]) as url, httpx.AsyncClient(base_url=url) as client:
         first = (await client.get("/v1/boards/vote/records/ann")).json()
-        answer = await post(client, *({"key": key, "actor": "me"} for key in ("bob", "bob", "bob", "eve")))
+        answer = await post(client, *({"key": member, "actor": "me"} for member in ("bob", "bob", "bob", "eve")))
         ann = (await client.get("/v1/boards/vote/records/ann")).json()
         bob = (await client.get("/v1/boards/vote/records/bob")).json()
         assert (await client.get("/v1/boards/vote/records/eve")).status_code == 404
@@ -169,7 +169,7 @@ async def test_many_members_are_read_at_one_instant(valkey_url: str, tmp_path: P
 
     async def write() -> None:
         ledger = Ledger(store, DEFAULT_BOARD, settings)
-        await ledger.writer.add([make_entry(key, number + 1) for number, key in enumerate(keys)])
+        await ledger.writer.add([make_entry(member, number + 1) for number, member in enumerate(keys)])
         while not over.is_set():
             await ledger.writer.add([make_entry("k0"), make_entry("other")])
 

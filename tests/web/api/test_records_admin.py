@@ -25,9 +25,9 @@ def contest(store: str) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     return server(store, *parse_boards(BOARDS), anonymous_admin=True)
 
 
-async def vote(client: httpx.AsyncClient, key: str, actor: str) -> list[str]:
+async def vote(client: httpx.AsyncClient, member: str, actor: str) -> list[str]:
     """Vote; returns the codes of refusals."""
-    answer = await client.post("/v1/events", json={"key": key, "type": "vote", "actor": actor})
+    answer = await client.post("/v1/events", json={"key": member, "type": "vote", "actor": actor})
     return [rejection["code"] for rejection in answer.json()["rejected"]]
 
 

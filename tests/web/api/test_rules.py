@@ -29,8 +29,8 @@ async def test_a_board_gets_other_rules(valkey_url: str) -> None:
     """`dry` says what would happen, and changes nothing. Then the server counts all events by the new rules."""
     async with server(valkey_url, *parse_boards(BOARDS), journal="sqlite", anonymous_admin=True) as client:
 
-        async def run(key: str, amount: int) -> None:
-            event = {"type": "run", "key": key, "amount": amount}
+        async def run(member: str, amount: int) -> None:
+            event = {"type": "run", "key": member, "amount": amount}
             assert (await client.post("/v1/events", json=event)).json()["rejected"] == []
 
         await run("ann", 5)

@@ -63,8 +63,8 @@ async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None
     Results are in the order of ranks. A search also finds titles, and contestants without votes.
     """
     async with server(valkey_url, *BOARDS, anonymous_admin=True) as client:
-        await post(client, *({"key": key, "amount": 10 - place} for place, key in enumerate(NAMES)))
-        await post(client, *({"type": "run", "key": key, "fields": {"levels": 9}} for key in NAMES))
+        await post(client, *({"key": member, "amount": 10 - place} for place, member in enumerate(NAMES)))
+        await post(client, *({"type": "run", "key": member, "fields": {"levels": 9}} for member in NAMES))
         for key in NAMES:
             assert (await client.put(f"/v1/boards/pets/records/{key}", json={})).status_code == 201
         await post(client, {"type": "vote", "key": "anton", "actor": "a"})

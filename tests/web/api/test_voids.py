@@ -43,8 +43,8 @@ async def test_one_event_is_taken_back_by_its_id(valkey_url: str) -> None:
     """The second best returns, the past stays as it was, and the audit log says who did it."""
     async with server(valkey_url, *parse_boards(BOARDS), journal="sqlite", anonymous_admin=True) as client:
 
-        async def run(key: str, amount: int, name: str) -> None:
-            event = {"type": "run", "key": key, "amount": amount, "id": name, "source": "track"}
+        async def run(member: str, amount: int, name: str) -> None:
+            event = {"type": "run", "key": member, "amount": amount, "id": name, "source": "track"}
             assert (await client.post("/v1/events", json=event)).json()["rejected"] == []
 
         await run("ann", 5, "fair")

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.domain.event import MAX_KEY_BYTES, MAX_METADATA_BYTES
+from live.domain.event import MAX_MEMBER_BYTES, MAX_METADATA_BYTES
 from live.errors import PROBLEMS, REFUSALS
 from live.ingest.intake import _DECODERS
 from live.settings import Settings
@@ -109,7 +109,7 @@ def test_openapi_has_the_limits_of_an_event() -> None:
 
     assert event["additionalProperties"] is False
     assert event["required"] == ["key"]
-    assert f"1 to {MAX_KEY_BYTES:,} bytes" in event["properties"]["key"]["description"]
+    assert f"1 to {MAX_MEMBER_BYTES:,} bytes" in event["properties"]["key"]["description"]
     assert f"up to {MAX_METADATA_BYTES:,} bytes" in event["properties"]["metadata"]["description"]
     assert (event["properties"]["amount"]["minimum"], event["properties"]["amount"]["maximum"]) == (-(2**53), 2**53)
 

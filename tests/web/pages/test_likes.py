@@ -347,7 +347,7 @@ async def test_frozen_closed_and_hidden_take_no_likes(valkey_url: str) -> None:
         url = str(client.base_url).rstrip("/")
         fan, late = Visitor(url), Visitor(url)
         assert (await client.put("/v1/boards/contest", json=choices)).status_code == 201
-        await post(client, *({"key": key, "board": "contest", "actor": "x"} for key in ("Ada", "Bo")))
+        await post(client, *({"key": member, "board": "contest", "actor": "x"} for member in ("Ada", "Bo")))
         assert (await fan.like("Ada", "contest")).json()["counted"] is True
         assert (await client.patch("/v1/boards/contest/records/Bo", json={"hidden": True})).status_code == 204
         assert code(await fan.like("Bo", "contest")) == (404, "record_not_found")
@@ -446,7 +446,8 @@ async def test_final_votes_stay(valkey_url: str) -> None:
     boards = parse_boards(SONGS.replace("per_actor = 1", "per_actor = 1, changes = false") + '[[board]]\nid = "posts"')
     async with server(valkey_url, *boards, *BOARDS) as client:
         await post(
-            client, *({"key": key, "board": board, "actor": key} for key in "ab" for board in ("songs", "liked"))
+            client,
+            *({"key": member, "board": board, "actor": member} for member in "ab" for board in ("songs", "liked")),
         )
         visitor = Visitor(str(client.base_url).rstrip("/"))
         for board, expected in (("songs", "votes_fixed"), ("liked", "like_refused")):

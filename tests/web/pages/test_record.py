@@ -65,17 +65,17 @@ async def test_nothing_empty_is_drawn(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_everything_on_the_page_is_escaped(valkey_url: str) -> None:
     """A member is always text."""
-    key = "</title><script>alert('1')</script>{{7890*7}}&amp;"
+    member = "</title><script>alert('1')</script>{{7890*7}}&amp;"
     async with server(valkey_url) as client:
-        await post(client, {"key": key})
+        await post(client, {"key": member})
         record = (await client.get("/v1/boards/posts")).json()["records"][0]["key"]
-        assert record == key
+        assert record == member
         html = (await client.get("/boards/posts")).text
         address = unescape(re.findall(r'<bdi><a href="([^"]*)"', html)[0])
         page = (await client.get(address)).text
         assert "<script>alert" not in page
         assert "55230" not in page
-        assert unescape(re.findall(r"<h1 id=\"title\"><bdi>(.*?)</bdi>", page)[0]) == key
+        assert unescape(re.findall(r"<h1 id=\"title\"><bdi>(.*?)</bdi>", page)[0]) == member
 
 
 @pytest.mark.parametrize("path", ["posts/records/none", "posts/records/%00", "none/records/a", "posts/records/hidden"])

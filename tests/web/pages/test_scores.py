@@ -86,7 +86,9 @@ async def test_pages_show_scores_with_their_unit_and_json_states_it(valkey_url: 
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with run_server(settings, [BOARD]) as url, httpx.AsyncClient(base_url=url) as client:
         (await client.put("/v1/boards/donors", json={"window": "forever", **EURO})).raise_for_status()
-        events = [{"board": "donors", "key": key, "amount": amount} for key, amount in (("Ada", 123_450), ("Bob", 5))]
+        events = [
+            {"board": "donors", "key": member, "amount": amount} for member, amount in (("Ada", 123_450), ("Bob", 5))
+        ]
         (await client.post("/v1/events", json=events)).raise_for_status()
         document = (await client.get("/v1/boards/donors")).json()
         assert [record["score"] for record in document["records"]] == [123_450, 5]

@@ -56,7 +56,7 @@ async def url(valkey_url: str) -> AsyncIterator[str]:
     settings = fresh_settings(valkey_url, token_secret=SECRET)
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
         for board in ("cup", "one", "final", "posts"):
-            await post(producer, *({"key": key, "board": board, "actor": f"fan of {key}"} for key in "abc"))
+            await post(producer, *({"key": member, "board": board, "actor": f"fan of {member}"} for member in "abc"))
         yield url
 
 
@@ -125,8 +125,8 @@ async def test_the_script_asks_for_the_votes_of_the_visitor(url: str) -> None:
     visitor = Visitor(url)
     query = "/boards/cup/votes?key=a&key=b&key=nobody"
     assert (await page(visitor, query)).json() == {"board": "cup", "period": None, "left": 3, "votes": []}
-    for key in "ab":
-        await visitor.like(key, "cup")
+    for member in "ab":
+        await visitor.like(member, "cup")
     await visitor.send("/boards/cup/likes", data={"undo": "a"}, headers=SCRIPT)
     answer = await page(visitor, query)
     assert answer.json() == {"board": "cup", "period": None, "left": 2, "votes": ["b"]}

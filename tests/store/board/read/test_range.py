@@ -126,7 +126,7 @@ async def _extreme(store: str, board: Board, batches: list[list[tuple[str, int, 
             for key, amount, step in batch:
                 now += step * (HOUR // 4 if isinstance(board.window, Periods) else 2)
                 entries.append((key, amount, now))
-            added = await ledger.writer.add([make_entry(key, amount, at * 1000) for key, amount, at in entries])
+            added = await ledger.writer.add([make_entry(member, amount, at * 1000) for member, amount, at in entries])
             assert set(added.refused.values()) <= {CODE}
             accepted += [entry for index, entry in enumerate(entries) if index not in added.refused]
             while await ledger.rotator.rotate() is None:

@@ -80,7 +80,7 @@ def test_likes_are_planned_like_other_entries(keys: list[str], ties: Any) -> Non
     """A whole batch of likes is added up at once, and a part of a batch one by one. The result is the same."""
     for board in (SERVER, forever(ties=ties), forever(ties=ties, window=Periods(unit="day"))):
         short = plan_on(board, Likes(keys), 10 * HOUR)
-        entries = [like(key) for key in [*keys, "z"]]
+        entries = [like(member) for member in [*keys, "z"]]
         long = make_plan(board, entries, range(len(keys)), clock_at(10 * HOUR), None)
         if keys:
             assert plan_on(board, entries[:-1], 10 * HOUR) == short
@@ -157,14 +157,14 @@ def test_a_batch_is_planned_like_its_single_entries(
 def test_a_batch_of_one_producer_costs_only_its_name() -> None:
     """The plan has the name of the producer once, and no sender for each event."""
     made = make_plan(
-        SERVER, [like(key) for key in "abac"], range(4), clock_at(0), None, senders=[("ann", 1), ("ann", 3)]
+        SERVER, [like(member) for member in "abac"], range(4), clock_at(0), None, senders=[("ann", 1), ("ann", 3)]
     )
     (group,) = made.slots.values()
     assert (made.batch.producers, made.senders) == (["ann"], [])
     assert group.events == SlotEvents(ones=True)
 
 
-@pytest.mark.parametrize("entries", [Likes(["a", "b", "a", "c"]), [like(key) for key in "abac"]])
+@pytest.mark.parametrize("entries", [Likes(["a", "b", "a", "c"]), [like(member) for member in "abac"]])
 def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entry]) -> None:
     """Each event has the index of its producer. Entries of one producer need not be together."""
     senders = [("ann", 1), ("bob", 2), ("ann", 1)]
@@ -178,7 +178,7 @@ def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entr
 def test_the_log_of_a_sliding_window_says_who_sent_each_event() -> None:
     """The log also names the senders of plain likes, which are otherwise added up."""
     board, senders = forever(window=Sliding(HOUR)), [("ann", 1), ("bob", 2)]
-    for entries in (Likes(["a", "a", "b"]), [like(key) for key in "aab"]):
+    for entries in (Likes(["a", "a", "b"]), [like(member) for member in "aab"]):
         made = make_plan(board, entries, range(3), clock_at(0), None, senders=senders)
         assert made.batch.events == LogEvents([False] * 3, [1] * 3, ["a", "a", "b"])
         assert [group.events for group in made.slots.values()] == [SlotEvents(producers=[0, 1, 1])]
@@ -196,7 +196,7 @@ def test_a_time_of_the_only_event_is_told_once() -> None:
 def test_times_of_events_are_told_as_short_numbers() -> None:
     """They say how long before the newest time of the batch each event was, and nothing if all had that time."""
     for ats, times in (([9, 5], [0, 4000]), ([None, 5], [None, 0]), ([9, 9], [])):
-        board, entries = forever(ties="key"), [like(key, 1, at) for key, at in zip("ab", ats, strict=True)]
+        board, entries = forever(ties="key"), [like(member, 1, at) for member, at in zip("ab", ats, strict=True)]
         (group,) = plan_on(board, entries, 10).slots.values()
         assert (group.times, (group.events or SlotEvents()).times) == ([], times)
     (group,) = plan_on(forever(ties="first"), [like("a", 1, 9), like("b", 1, 5)], 10).slots.values()
