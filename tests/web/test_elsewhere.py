@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -58,6 +59,7 @@ async def load_and_finish(client: Store, settings: Settings, database: Database,
 
 async def load_and_hang(client: Store, settings: Settings, database: Database, epoch: str) -> None:
     """Load something beside a board, and then do nothing that a signal can end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # otherwise it may arrive just before this process hangs
     loading = asyncio.create_task(load(client, settings, database, epoch))
     await eventually(lambda: client.exists(f"{settings.key_prefix}:loaded"))
     time.sleep(DEADLINE)  # noqa: ASYNC251
