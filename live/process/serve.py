@@ -160,7 +160,9 @@ def serve(settings: Settings, *, admin_key: bool = False) -> None:
         _heed(check_machine(settings))
         board_count = asyncio.run(_count_boards(settings))
         settings = fit(share(settings), raise_limit())
-        print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
+        outside = _outside(settings)
+        others = "" if outside is None else f"\nOther machines reach it at {_address(outside)}/"
+        print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it){others}", flush=True)  # noqa: T201 - for people
         if admin_key and settings.role != "viewers":
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
@@ -430,6 +432,20 @@ def _address(settings: Settings) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - only compared
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{settings.port}{settings.root_path}"
+
+
+def _outside(settings: Settings) -> Settings | None:
+    """The settings with the address of this machine in its network, if the server listens on all addresses."""
+    target = {"0.0.0.0": "192.0.2.1", "::": "2001:db8::1"}.get(settings.host)  # noqa: S104 - only compared
+    if target is None or settings.open:  # an open server answers only to the names in `allowed_hosts`
+        return None
+    family = socket.AF_INET6 if ":" in target else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as one:
+            one.connect((target, 9))  # sends nothing: the system only chooses a route (RFC 5737, RFC 3849)
+            return msgspec.structs.replace(settings, host=one.getsockname()[0])
+    except OSError:  # this machine has no network
+        return None
 
 
 def _announce_key(settings: Settings, key: str | None) -> None:
