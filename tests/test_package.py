@@ -21,8 +21,6 @@ from typing import Final
 
 import httpx
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.metadata import Metadata
 
 from live import __version__
@@ -177,9 +175,14 @@ def test_every_package_has_metadata_that_an_index_takes(packages: dict[str, Path
 
 def test_the_list_of_parts_is_valid_and_whole(made: Path) -> None:
     """The SBOM follows the schema of CycloneDX. It names each package of the image with its version and its hashes."""
+    # These imports take a second, and each process of the tests would need it at its start.
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
+
     text = (made / f"live-board-{__version__}.cdx.json").read_text(encoding="utf-8")
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"libary"')) is not None
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(text) is None
+    assert validator.validate_str(text.replace('"library"', '"libary"')) is not None
     bill = json.loads(text)
     assert bill["specVersion"] == "1.6"
     assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == (
