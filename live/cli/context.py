@@ -23,6 +23,7 @@ from rich.text import Text
 from live.domain.text import visible
 from live.errors import EpochLostError, JournalError, NotFoundError, SetupError, StoreUnavailableError
 from live.settings import METAS, Settings, environment_name, load_settings
+from live.system.data_directory import require_owner
 
 if TYPE_CHECKING:
     from live.journal.database import Database
@@ -190,6 +191,8 @@ def command(*common: _Common) -> Callable[[Callable[Concatenate[Context, _P], ob
         def run(*, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - the options of the command
             with clear_errors():
                 settings = load_settings(**{name: given.pop(name) for name in common})
+                if "data_dir" in common:
+                    require_owner(settings.data_dir)
                 done = untyped(Context(settings, as_json=as_json), **given)
                 if inspect.iscoroutine(done):
                     asyncio.run(done)

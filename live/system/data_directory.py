@@ -27,6 +27,7 @@ _MIB: Final = 1024**2
 
 def make_private(folder: Path) -> None:
     """Create a data directory, or make an existing one and the files of the server in it private to its owner."""
+    require_owner(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _close(folder)
@@ -37,6 +38,16 @@ def make_private(folder: Path) -> None:
                     _close(inner)
     except OSError as error:
         raise SetupError(f"can't use the data directory {folder}: {error.strerror}") from None
+
+
+def require_owner(folder: Path) -> None:
+    """Refuse to use the directory of another user as root. Otherwise a server of this user would find files of root."""
+    if os.geteuid() != 0 or not folder.exists() or (status := folder.stat()).st_uid == 0:
+        return
+    raise SetupError(
+        f"the data directory {folder} belongs to the user with id {status.st_uid}, who can't use files that root makes "
+        f"there: put `setpriv --reuid={status.st_uid} --regid={status.st_gid} --clear-groups` before the command"
+    )
 
 
 def take_lock(folder: Path, patience: float) -> IO[str]:
