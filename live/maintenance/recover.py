@@ -310,8 +310,9 @@ class Recovery:
                 continue
             if held not in ("", self._epoch(timeline)):
                 raise SetupError(
-                    f"the store holds board {keys.board!r} (epoch {held}): recover the board alone with --board, "
-                    "or under another id with --as"
+                    f"the store holds another board {keys.board!r} (epoch {held}). A store to which boards move must "
+                    "be empty: `live restore DIR --force` of a backup of now sets the embedded store aside. To keep "
+                    "what the store holds, recover a board alone with --board, or under another id with --as"
                 )
             missing.append(line)
         return missing
