@@ -21,7 +21,12 @@ from tests.harness.server import server
 
 ROOT: Final = Path(__file__).parents[1]
 OPS: Final = ROOT / "ops"
-UNITS: Final = [OPS / f"live-board{name}" for name in (".service", ".socket", "-verify.service", "-verify.timer")]
+UNITS: Final = [
+    OPS / f"live-board{name}"
+    for name in (
+        ".service", ".socket", "-verify.service", "-verify.timer", "-backup.service", "-backup.timer",
+    )
+]  # fmt: skip
 TABLE: Final = {
     f"{family.name}{'_total' if family.type == 'counter' else ''}"
     for metric in vars(metrics).values()
@@ -116,22 +121,25 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     checked = subprocess.run([analyze, "verify", *paths], capture_output=True, text=True, check=False)
     own = [line for line in checked.stderr.splitlines() if "live-board" in line]
     assert (checked.returncode, own) == (0, [])
-    for path in (paths[0], paths[2]):
+    for path in (paths[0], paths[2], paths[4]):
         rating = [analyze, "security", "--offline=true", "--threshold=20", path]
         rated = subprocess.run(rating, capture_output=True, text=True, check=False)
         assert rated.returncode == 0, rated.stdout
 
 
-def test_the_timer_runs_a_command_that_exists() -> None:
-    """It runs once a week, with the data and the settings of the service."""
-    text = UNITS[2].read_text(encoding="utf-8")
-    (line,) = re.findall(r"^ExecStart=/opt/live-board/bin/live (.+)$", text, re.MULTILINE)
+def test_the_timers_run_commands_that_exist() -> None:
+    """They run once a week and every night, with the data and the settings of the service, and with no more rights."""
+    verify, backup_unit = (UNITS[number].read_text(encoding="utf-8") for number in (2, 4))
+    (line,) = re.findall(r"^ExecStart=/opt/live-board/bin/live (.+)$", verify, re.MULTILINE)
     assert line == "journal --verify"
     assert "verify_rows" in signature(journal).parameters
     wanted = ("Environment=", "EnvironmentFile=", "StateDirectory=")
-    served, checked = (
-        [line for line in unit.read_text(encoding="utf-8").splitlines() if line.startswith(wanted)]
-        for unit in (UNITS[0], UNITS[2])
+    served, checked, saved = (
+        [line for line in UNITS[number].read_text(encoding="utf-8").splitlines() if line.startswith(wanted)]
+        for number in (0, 2, 4)
     )
     assert served == checked
+    assert saved == [*served[:2], f"{served[2]} live-board-backups"]
+    assert backup_unit.partition("StateDirectoryMode=")[2] == verify.partition("StateDirectoryMode=")[2]
     assert "\nOnCalendar=weekly\n" in UNITS[3].read_text(encoding="utf-8")
+    assert "\nOnCalendar=*-*-* 03:00:00\n" in UNITS[5].read_text(encoding="utf-8")
