@@ -118,7 +118,7 @@ $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
 	@echo "Installing what the tests need, once; this takes half a minute. Python packages go into $(VENV), packages of"
 	@echo "Node.js and tools that read the contracts into .tools. apt installs what is missing of Chromium, Redis, nginx,"
-	@echo "zsh, curl, fail2ban and PostgreSQL. At the end, the tests say what they skipped, and why."
+	@echo "zsh, curl, fail2ban, Prometheus and PostgreSQL. At the end, the tests say what they skipped, and why."
 	@sh tests/install-tools.sh $(PYTHON) & tools=$$!; \
 	$(INSTALL) --editable '.[docs,load,test]' && \
 	$(RUN)/pytest --collect-only --quiet >/dev/null && sh tests/install-system.sh test && wait $$tools

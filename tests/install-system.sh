@@ -23,6 +23,7 @@ missing() {
 		command -v nginx >/dev/null || echo nginx
 		command -v zsh >/dev/null || echo zsh
 		command -v curl >/dev/null || echo curl
+		command -v promtool >/dev/null || echo prometheus
 		command -v fail2ban-regex >/dev/null || echo fail2ban
 		[ -n "$(find /usr/lib/postgresql -name postgres -type f 2>/dev/null)" ] || echo postgresql
 		;;
@@ -36,10 +37,10 @@ missing() {
 
 packages=$(missing "$@")
 [ -z "$packages" ] && exit 0
-wanted=$(echo "$packages" | tr '\n' ' ')
+wanted=$(echo $packages)
 mode=$1
 give_up() {
-	echo "Missing: $wanted- install with: apt-get install --no-install-recommends $wanted" >&2
+	echo "Missing: $wanted - install with: apt-get install --no-install-recommends $wanted" >&2
 	[ "$mode" = test ] && echo "Tests that need them will be skipped." >&2 && exit 0
 	[ "$mode" = bench ] && echo "Measures that need them will be left out." >&2 && exit 0
 	exit 1
@@ -48,9 +49,11 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	give_up
 fi
 echo "Installing $wanted..." >&2
+apt-get update -q >/dev/null || give_up
+# One package that this system does not have would keep apt from installing the others.
+known=$(for package in $wanted; do apt-cache show "$package" >/dev/null 2>&1 && echo "$package" || true; done)
 # Debian starts every server that it installs, unless RUNLEVEL is 1.
-if apt-get update -q >/dev/null &&
-	DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -q -y --no-install-recommends $wanted >/dev/null; then
-	exit 0
-fi
-give_up
+[ -z "$known" ] ||
+	DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -q -y --no-install-recommends $known >/dev/null || give_up
+wanted=$(echo $(missing "$@"))
+[ -z "$wanted" ] || give_up

@@ -2,7 +2,7 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -40,6 +40,13 @@ window = "forever"
 votes = { per_actor = 2, per_key = 1, registered = true }
 """
 NAMES = ("posts", "hot", "days", "best", "vote", "made")
+
+
+class Served(Protocol):
+    """A server that has these boards."""
+
+    def client(self) -> httpx.Client:
+        """A client with an admin API key."""
 
 
 class Machine:
@@ -84,7 +91,7 @@ class Machine:
         await eventually(equal)
 
 
-def fill(machine: Machine) -> None:
+def fill(machine: Served) -> None:
     """Fill boards of all kinds: with votes, hidden and registered members, and one that is made over HTTP."""
     with machine.client() as client:
         made = client.put("/v1/boards/made", json={"types": ["like"], "ties": "last"})
@@ -102,7 +109,7 @@ def fill(machine: Machine) -> None:
         assert client.patch("/v1/boards/posts/records/p3", json={"hidden": True}).is_success
 
 
-def seen(machine: Machine) -> dict[str, Any]:
+def seen(machine: Served) -> dict[str, Any]:
     """The boards as the server shows them, without epochs, cursors, numbers of viewers, and the offset of `days`."""
     with machine.client() as client:
         found = {name: client.get(f"/v1/boards/{name}", params={"limit": 100}).json() for name in NAMES}

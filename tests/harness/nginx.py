@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.harness.boards import rolling_board
+from tests.harness.certificate import Certificate
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE
@@ -41,20 +42,23 @@ _USER: Final = "user root;" if os.getuid() == 0 else ""
 
 
 @contextmanager
-def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]:
+def nginx(
+    server: str, folder: Path, *changes: tuple[str, str], certificate: Certificate | None = None
+) -> Iterator[str]:
     """Run nginx in front of a server while in the context; yields the URL at which it listens.
 
     nginx uses `docs/nginx.conf` with the two addresses and the folder of the cache replaced. `changes` are further
-    texts in that file and their replacements.
+    texts in that file and their replacements. With a certificate, the lines of the file for TLS are no comments.
     """
     assert NGINX is not None
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "nginx.log"
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, log.open("wb") as errors:
         host, port = listener.getsockname()
-        _write_configuration(server, folder, f"listen {host}:{port};", changes)
+        listen = (("listen 80;", f"listen {host}:{port};"),) if certificate is None else _over_tls(port, certificate)
+        _write_configuration(server, folder, *listen, *changes)
         process = subprocess.Popen(
-            [NGINX, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")],
+            command_of(folder),
             stderr=errors,
             pass_fds=[listener.fileno()],
             env={
@@ -64,10 +68,16 @@ def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]
         )
     try:
         _await_start(process, folder / "nginx.pid", log)
-        yield f"http://{host}:{port}"
+        yield f"{'http' if certificate is None else 'https'}://{host}:{port}"
     finally:
         process.terminate()
         process.wait(DEADLINE)
+
+
+def command_of(folder: Path) -> list[str]:
+    """The command that runs nginx with its configuration in a folder. More words change what it does."""
+    assert NGINX is not None
+    return [NGINX, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
 
 
 @asynccontextmanager
@@ -81,12 +91,21 @@ async def behind_nginx(
             yield url, server
 
 
-def _write_configuration(server: str, folder: Path, listen: str, changes: tuple[tuple[str, str], ...]) -> None:
+def _over_tls(port: int, certificate: Certificate) -> tuple[tuple[str, str], ...]:
+    documented = (
+        ("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
+        ("ssl_certificate     /etc/ssl/board.example.org.pem;", f"ssl_certificate {certificate.path};"),
+        ("ssl_certificate_key /etc/ssl/private/board.example.org.key;", f"ssl_certificate_key {certificate.key};"),
+    )
+    return ("    listen 80;\n", ""), *((f"    #   {old}", f"    {new}") for old, new in documented)
+
+
+def _write_configuration(server: str, folder: Path, *changes: tuple[str, str]) -> None:
     text = DOCUMENTED.read_text(encoding="utf-8")
     upstream = server.removeprefix("http://").rstrip("/")
-    addresses = (("server 127.0.0.1:8000;", f"server {upstream};"), ("listen 80;", listen))
+    address = ("server 127.0.0.1:8000;", f"server {upstream};")
     places = (("/var/cache/live_board", f"{folder}/cache"), ("/var/log/nginx/live_board", f"{folder}/access"))
-    for old, new in (*addresses, *places, *changes):
+    for old, new in (address, *places, *changes):
         assert old in text, f"docs/nginx.conf has no {old!r}"
         text = text.replace(old, new)
     (folder / "board.conf").write_text(text, encoding="utf-8")

@@ -29,9 +29,10 @@ async def eventually(condition: Callable[[], Awaitable[object]], deadline: float
 
 def until(condition: Callable[[], Any]) -> Any:
     """Wait until a condition returns a true value, and return this value, in a test without an event loop."""
-    end = time.monotonic() + DEADLINE
+    deadline = _MUTANT if _mutants else DEADLINE
+    end = time.monotonic() + deadline
     while not (value := condition()):
-        assert time.monotonic() < end, f"still {value!r} after {DEADLINE} s"
+        assert time.monotonic() < end, f"still {value!r} after {deadline} s"
         time.sleep(0.02)
     return value
 
