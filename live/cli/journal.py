@@ -12,7 +12,7 @@ from live.cli.context import Context, command, confirm, make_table, milliseconds
 from live.domain.event import rfc3339
 from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
-from live.journal.database import unsafe_in_sql
+from live.journal.database import open_journal, unsafe_in_sql
 from live.journal.log.audit_trail import read_trail
 from live.journal.log.timelines import find_lost
 from live.maintenance.journal import TimelineStatus, compact, lost_at_most, status, verify
@@ -144,7 +144,12 @@ async def _compact(context: Context, names: tuple[str, ...], *, yes: bool) -> No
 
 
 async def _adopt(context: Context) -> None:
-    with context.journal() as database:
+    settings = context.settings
+    # The file may have been lost, and then this makes a new one. The directory of another server has no such data.
+    database = open_journal(settings, writes=True) if settings.data_dir.is_dir() else context.journal()
+    if database is None:
+        raise SetupError("LIVE_JOURNAL is off: name the database that the journals go into")
+    with database:
         database.take_for_command()
         async with context.store() as client:
             await release_sink(client)
