@@ -219,6 +219,7 @@ async def find_losses(
     Return the losses, and those that the comparison with the journal shows. Without `changes`, remember nothing.
     """
     high_water = client.high_water
+    watch = LossWatch(client)
     high_water.active = changes
     lost: list[Loss] = []
     is_known = settings.journal == "off"  # whether the store was compared with both the data directory and the journal
@@ -234,7 +235,7 @@ async def find_losses(
     except JournalError as error:  # the server also starts while the database is away
         log.warning("can't ask the journal what the store should hold", reason=str(error))
     # A comparison with a store that is new to the data directory would make it the known one.
-    losses = await LossWatch(client).find() if changes or high_water.facts.store else Losses()
+    losses = await watch.find() if changes or high_water.facts.store else Losses()
     for loss in lost:
         if client.servers.promotes and not (loss.gone or accept):
             continue  # not a loss: the process that moves journals sends the lost batches again

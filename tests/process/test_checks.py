@@ -177,6 +177,28 @@ def test_an_emptied_store_is_a_fault(tmp_path: Path) -> None:
     store.kill()
 
 
+def test_a_check_of_another_store_does_not_stop_the_server(valkey_url: str, tmp_path: Path) -> None:
+    """Before a move, an operator tries the new store with the data directory in use. The server remembers no loss."""
+    file = tmp_path / "boards.toml"
+    file.write_text('[[board]]\nid = "june"\n', encoding="utf-8")
+    settings = fresh_settings("", data_dir=tmp_path / "data", journal="sqlite", boards=file)
+    given = {
+        "LIVE_STORE": valkey_url, "LIVE_DATA_DIR": str(settings.data_dir), "LIVE_KEY_PREFIX": settings.key_prefix,
+        "LIVE_BOARDS": str(file),
+    }  # fmt: skip
+    notes = settings.data_dir / f"witness-{settings.key_prefix}.json"
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    try:
+        before = json.loads(notes.read_text())
+        status, found = examine(**given)
+        assert (status, "it was emptied, or is another one" in str(found["store"])) == (1, True)
+        assert json.loads(notes.read_text()) == before
+        assert httpx.post(f"{server.url}/v1/events", json={"key": "a"}).status_code == 200
+    finally:
+        server.stop()
+
+
 def test_missing_files_of_the_embedded_store_are_a_fault(tmp_path: Path) -> None:
     """The command finds it although no store runs. The files are missing, and the data directory knows the store."""
     settings = fresh_settings("", data_dir=tmp_path / "data", journal="sqlite")
