@@ -214,7 +214,7 @@ def functions() -> set[str]:
 
 def test_the_pages_for_developers_name_what_exists() -> None:
     """Each file, folder and function that these pages name exists."""
-    for page in ("architecture", "walks", "store-keys"):
+    for page in ("architecture", "walks", "store-keys", "tested-faults"):
         assert wrong_names(DOCS[page]) == set(), page
     steps = DOCS["contributing"].split("## Add a choice to a board")[1].split("## Write code")[0]
     assert wrong_names(steps) == set()
