@@ -23,7 +23,7 @@ LANGUAGES: Final = {
     "yaml",
 }  # fmt: skip
 NOT_YET: Final = {
-    "backup", "guarantees", "journal", "moderation", "moving",
+    "moderation", "moving",
 }  # fmt: skip
 FOLLOWED: Final = [
     page
