@@ -23,7 +23,7 @@ LANGUAGES: Final = {
     "yaml",
 }  # fmt: skip
 NOT_YET: Final = {
-    "moderation", "moving",
+    "moderation",
 }  # fmt: skip
 FOLLOWED: Final = [
     page

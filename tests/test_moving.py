@@ -159,8 +159,7 @@ def test_the_journal_moves_to_postgres_and_back(tmp_path: Path) -> None:
         operator.ask("POST", "/v1/events", json=EVENTS).raise_for_status()
         before, since = operator.seen(), operator.ask("GET", "/v1/boards/posts/history").json()["since"]
         for replaced in (("", ""), ("export LIVE_JOURNAL=postgresql://live@10.0.0.5/live", "unset LIVE_JOURNAL")):
-            if replaced[0]:
-                operator.run("mv backups first-backups")
+            operator.run("rm -rf backups")
             assert operator.follow("The journal", replaced=replaced).count("no drift") == len(before)
             assert operator.seen() == before
             assert operator.ask("GET", "/v1/boards/posts/history").json()["since"] == since
