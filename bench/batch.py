@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from bench.board import BATCH, OURS, Board, batch_load, events_a_second
-from bench.plans import Keys, Pairs, Posts
+from bench.plans import Members, Pairs, Posts
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 
 
@@ -37,7 +37,7 @@ def ingest_batch(scale: Scale, report: Report) -> list[Row]:
     with ExitStack() as stack:
         board = Board(stack)
         report("filling")
-        board.create_every_member(scale.keys)
+        board.create_every_member(scale.members)
         return [row for kind in _KINDS for row in _rows(board, scale, kind, report)]
 
 
@@ -66,9 +66,9 @@ def _rows(board: Board, scale: Scale, kind: _Kind, report: Report) -> list[Row]:
 
 
 def _round(board: Board, scale: Scale, kind: _Kind, number: int, report: Report) -> dict[str, float]:
-    keys = Keys(count=scale.keys, order=kind.order, seed=number)
+    members = Members(count=scale.members, order=kind.order, seed=number)
     load = batch_load(scale.batch_bodies)
     report("durable POST")
-    ours = board.send(Posts(keys=keys, events=BATCH, ids=kind.ids), load)
+    ours = board.send(Posts(members=members, events=BATCH, ids=kind.ids), load)
     report("bare commands")
-    return {**ours, "bare": board.send_bare(Pairs(keys=keys, events=BATCH), load)}
+    return {**ours, "bare": board.send_bare(Pairs(members=members, events=BATCH), load)}

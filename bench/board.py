@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import redis
 
-from bench.plans import Keys, Load, Pairs, Plan, Posts
+from bench.plans import Load, Members, Pairs, Plan, Posts
 from bench.processes import BenchError, Server, add_api_key, live_server, microseconds, running_store
 from bench.table import Scale, median_ratio, medians
 
@@ -82,15 +82,15 @@ class Board:
             "store"
         ]
 
-    def fill(self, keys: Keys, events: int) -> None:
+    def fill(self, members: Members, events: int) -> None:
         """Add events in full bodies."""
-        self.send(Posts(keys=keys, events=BATCH), Load(requests=events // BATCH, connections=8))
+        self.send(Posts(members=members, events=BATCH), Load(requests=events // BATCH, connections=8))
 
     def create_every_member(self, count: int) -> None:
         """Create every member, on the board and for the bare commands, so that no round creates members."""
-        each = Keys(count=count, order="each")
+        each = Members(count=count, order="each")
         self.fill(each, count)
-        self.send_bare(Pairs(keys=each, events=BATCH), Load(requests=count // BATCH, connections=1))
+        self.send_bare(Pairs(members=each, events=BATCH), Load(requests=count // BATCH, connections=1))
 
     def await_drained(self) -> None:
         """Wait until SQL has everything that `posts` has counted."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.board import BATCH, batch_load, single_load
 from bench.nodes import Site, cluster_of, one_node
-from bench.plans import Keys, Load, Posts
+from bench.plans import Load, Members, Posts
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _PRIMARIES: Final = 3
@@ -27,7 +27,10 @@ def cluster(scale: Scale, report: Report) -> list[Row]:
         }
         loads = {1: single_load(scale), BATCH: batch_load(scale.batch_bodies)}
         for site in sites.values():
-            site.send(Posts(keys=Keys(count=scale.keys, order="each"), events=BATCH), batch_load(scale.keys // BATCH))
+            site.send(
+                Posts(members=Members(count=scale.members, order="each"), events=BATCH),
+                batch_load(scale.members // BATCH),
+            )
         return [_row(sites, events, loads[events], scale, report) for events in loads]
 
 
@@ -37,7 +40,7 @@ def _row(sites: dict[str, Site], events: int, load: Load, scale: Scale, report: 
         figures: _Round = {}
         for name, site in sites.items():
             of_round(report, number)(f"{events} per body, {name}")
-            used = site.send(Posts(keys=Keys(count=scale.keys, seed=number), events=events), load)
+            used = site.send(Posts(members=Members(count=scale.members, seed=number), events=events), load)
             figures |= {f"{name}_{process}": each for process, each in used.items()}
         rounds.append(figures)
     mid = medians(rounds)

@@ -42,15 +42,15 @@ def egress(scale: Scale, report: Report) -> list[Row]:
 
 
 def _fill(board: Board, scale: Scale) -> None:
-    whole = sum(1 / rank for rank in range(1, scale.keys + 1))
-    for first in range(1, scale.keys + 1, BATCH):
-        ranks = range(first, min(first + BATCH, scale.keys + 1))
+    whole = sum(1 / rank for rank in range(1, scale.members + 1))
+    for first in range(1, scale.members + 1, BATCH):
+        ranks = range(first, min(first + BATCH, scale.members + 1))
         amounts = {rank: max(1, round(_HISTORY * scale.likes_a_second / whole / rank)) for rank in ranks}
         fill(board, [{"key": long_name(rank), "amount": amount} for rank, amount in amounts.items()])
 
 
 def _bodies(scale: Scale) -> list[bytes]:
-    ranks = range(1, scale.keys + 1)
+    ranks = range(1, scale.members + 1)
     size = round(scale.likes_a_second / _RATE)
     drawn = random.Random(7).choices(ranks, [1 / rank for rank in ranks], k=_BODIES * size)
     likes = [{"key": long_name(rank)} for rank in drawn]
@@ -80,7 +80,7 @@ def _watch(board: Board, bodies: Sequence[bytes], programs: Programs, scale: Sca
 
 def _rows(rounds: Sequence[_Round], scale: Scale) -> list[Row]:
     mid = medians(rounds)
-    work = f"egress: {scale.viewers:,} viewers, {scale.likes_a_second:,} likes/s, {scale.keys:,} members"
+    work = f"egress: {scale.viewers:,} viewers, {scale.likes_a_second:,} likes/s, {scale.members:,} members"
     return [
         Row(
             work=f"{work}: bytes per viewer and second",

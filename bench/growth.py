@@ -6,7 +6,7 @@ from statistics import median
 from typing import Final
 
 from bench.board import BATCH, OURS, Board, batch_load, events_a_second
-from bench.plans import Keys, Pairs, Posts
+from bench.plans import Members, Pairs, Posts
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _SIZES: Final = ("small", "large")
@@ -43,11 +43,11 @@ def _round(
     load = batch_load(scale.growth_bodies)
     figures: _Round = {}
     for size, board in boards.items():
-        keys = Keys(count=members[size], seed=number)
+        drawn = Members(count=members[size], seed=number)
         report(f"{members[size]:,} members")
-        used = board.send(Posts(keys=keys, events=BATCH), load)
+        used = board.send(Posts(members=drawn, events=BATCH), load)
         figures |= {f"{size}_{name}": each for name, each in used.items()}
-        figures[f"{size}_bare"] = board.send_bare(Pairs(keys=keys, events=BATCH), load)
+        figures[f"{size}_bare"] = board.send_bare(Pairs(members=drawn, events=BATCH), load)
     return figures
 
 

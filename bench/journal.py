@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from bench.board import BATCH, OURS, Board, batch_load
-from bench.plans import Keys, Posts
+from bench.plans import Members, Posts
 from bench.processes import cpu_seconds, data_of
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
@@ -81,14 +81,14 @@ def _boards(stack: ExitStack, scale: Scale | None = None, report: Report | None 
     if scale is not None and report is not None:
         report("filling")
         for board in boards.values():
-            board.fill(Keys(count=scale.keys, order="each"), scale.keys)
+            board.fill(Members(count=scale.members, order="each"), scale.members)
     return boards
 
 
 def _round(boards: dict[str, Board], kind: _Kind, scale: Scale, number: int, report: Report) -> _Round:
     load = batch_load(scale.journal_bodies)
-    count = (load.requests + load.warmup) * BATCH if kind.fresh else scale.keys
-    content = Posts(keys=Keys(count=count, order=kind.order, seed=number), events=BATCH)
+    count = (load.requests + load.warmup) * BATCH if kind.fresh else scale.members
+    content = Posts(members=Members(count=count, order=kind.order, seed=number), events=BATCH)
     used: _Round = {}
     for name in _JOURNALS if number % 2 else reversed(_JOURNALS):
         report(f"journal {name}")
@@ -104,7 +104,9 @@ def _drain_row(scale: Scale, report: Report) -> Row:
         events = 4 * scale.journal_bodies * BATCH
         with _locked(_path(board)):
             report("backlog")
-            board.send(Posts(keys=Keys(count=scale.keys), events=BATCH), batch_load(events // BATCH), drained=False)
+            board.send(
+                Posts(members=Members(count=scale.members), events=BATCH), batch_load(events // BATCH), drained=False
+            )
             before = {name: cpu_seconds(one.pid) for name, one in board.processes.items()}
         report("draining")
         started = time.perf_counter()

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from bench.board import BATCH, OURS, PLAIN, Board, batch_load, events_a_second, single_load
-from bench.plans import Keys, Posts, Says
+from bench.plans import Members, Posts, Says
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _BOARD: Final = '[[board]]\nid = "{}"\n'
@@ -98,20 +98,20 @@ def _rounds(plain: Board, kind: _Kind, scale: Scale, report: Report, events: int
         rounds = []
         for number in range(1, scale.rounds + 1):
             note = of_round(lambda what: report(f"{kind.name}, {what}"), number)
-            keys = Keys(count=scale.keys, seed=number)
+            members = Members(count=scale.members, seed=number)
             load = batch_load(scale.batch_bodies) if events > 1 else single_load(scale)
             note("a plain board")
-            used = plain.send(Posts(keys=keys, events=events), load)
+            used = plain.send(Posts(members=members, events=events), load)
             note("this kind")
-            ours = board.send(Posts(keys=keys, events=events, says=kind.says), load)
+            ours = board.send(Posts(members=members, events=events, says=kind.says), load)
             rounds.append({**ours, **{f"plain_{name}": cost for name, cost in used.items()}})
         return rounds
 
 
 def _fill(board: Board, scale: Scale, says: Says) -> None:
     """Create every member, so that no round creates members."""
-    each = Posts(keys=Keys(count=scale.keys, order="each"), events=BATCH, says=says)
-    board.send(each, batch_load(scale.keys // BATCH))
+    each = Posts(members=Members(count=scale.members, order="each"), events=BATCH, says=says)
+    board.send(each, batch_load(scale.members // BATCH))
 
 
 def _names(board: str) -> list[str]:

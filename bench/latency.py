@@ -65,17 +65,17 @@ def likes_to_frames(scale: Scale, report: Report) -> list[Row]:
 
 def _fill(board: Board, scale: Scale) -> None:
     """Give each member its share of earlier likes, by 1/rank."""
-    whole = sum(1 / rank for rank in range(1, scale.keys + 1))
+    whole = sum(1 / rank for rank in range(1, scale.members + 1))
     events: list[dict[str, object]] = [
         {"key": f"post-{rank}", "amount": max(1, round(_HISTORY * scale.likes_a_second / whole / rank))}
-        for rank in range(1, scale.keys + 1)
+        for rank in range(1, scale.members + 1)
     ]
     for first in range(0, len(events), BATCH):
         fill(board, events[first : first + BATCH])
 
 
 def _run(board: Board, swarm: Swarm, scale: Scale) -> _Run:
-    producers = Producers(f"http://{board.server.address}", "posts", scale.keys, board.key)
+    producers = Producers(f"http://{board.server.address}", "posts", scale.members, board.key)
 
     async def like() -> Delivery:
         counting = asyncio.to_thread(swarm.measure, scale.load_seconds, [board.server, board.store])

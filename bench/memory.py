@@ -4,13 +4,13 @@ from contextlib import ExitStack
 from typing import Final
 
 from bench.board import BATCH, Board
-from bench.plans import Keys, Load, Posts
+from bench.plans import Load, Members, Posts
 from bench.processes import used_memory
 from bench.table import Report, Row, Scale
 
 _PARTS: Final = 4
 _GOAL: Final = 100  # bytes
-_KEYS: Final = 1_000  # members; few, so that ids take almost all of the memory
+_MEMBERS: Final = 1_000  # few, so that ids take almost all of the memory
 
 
 def id_memory(scale: Scale, report: Report) -> list[Row]:
@@ -44,6 +44,6 @@ def _growth(scale: Scale, *, ids: bool) -> list[int]:
         board = Board(stack)
         before = used_memory(board.store)
         for part in range(_PARTS):
-            board.send(Posts(keys=Keys(count=_KEYS, seed=part), events=BATCH, ids=ids), load)
+            board.send(Posts(members=Members(count=_MEMBERS, seed=part), events=BATCH, ids=ids), load)
             grown.append(used_memory(board.store) - before)
     return grown

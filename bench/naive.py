@@ -21,9 +21,9 @@ def make_app(store: Redis) -> Starlette:
 
     async def post_event(request: Request) -> JSONResponse:
         event = await request.json()
-        key, amount = event["key"], event.get("amount", 1)
-        await store.hincrby(BARE_SLOT, key, amount)
-        score = await store.zincrby(BARE_RANKING, amount, key)
+        member, amount = event["key"], event.get("amount", 1)
+        await store.hincrby(BARE_SLOT, member, amount)
+        score = await store.zincrby(BARE_RANKING, amount, member)
         return JSONResponse({"accepted": 1, "duplicate": 0, "rejected": [], "offsets": {"posts": score}})
 
     return Starlette(routes=[Route("/v1/events", post_event, methods=["POST"])])

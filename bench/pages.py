@@ -6,7 +6,7 @@ from http.client import HTTPConnection
 from typing import Final
 
 from bench.board import Board, cost_of
-from bench.plans import Gets, Keys, Load, Plan
+from bench.plans import Gets, Load, Members, Plan
 from bench.processes import Server, idle_server, microseconds
 from bench.table import Report, Row, Scale, of_round
 
@@ -26,8 +26,8 @@ def pages(scale: Scale, report: Report) -> list[Row]:
         board = Board(stack)
         idle = stack.enter_context(idle_server())
         report("filling")
-        board.fill(Keys(count=scale.keys, order="each"), scale.keys)
-        board.fill(Keys(count=scale.keys, order="zipf"), scale.keys)
+        board.fill(Members(count=scale.members, order="each"), scale.members)
+        board.fill(Members(count=scale.members, order="zipf"), scale.members)
         members = _members(board.server)
         paths = {
             "key": [f"/boards/posts?key={member}" for member in members],

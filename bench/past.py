@@ -39,7 +39,7 @@ def past(scale: Scale, report: Report) -> list[Row]:
         times = [end - timedelta(days=_DAYS - 1) * chance.random() for _ in range(scale.past_requests)]
         moments = [quote(time.isoformat()) for time in times]
         asked = "/v1/boards/posts?limit={}&start={}&as_of={}"
-        deep = scale.keys // 4
+        deep = scale.members // 4
         week = quote((end - timedelta(days=7)).isoformat()), quote(end.isoformat())
         questions = {
             f"as of a time, the top {_TOP:,}": [asked.format(_TOP, 0, moment) for moment in moments],
@@ -75,7 +75,7 @@ def _fill(board: Board, scale: Scale, end: datetime, report: Report) -> None:
             report(f"{first:,} events")
             events = [
                 {
-                    "key": f"post-{chance.randrange(scale.keys):06d}",
+                    "key": f"post-{chance.randrange(scale.members):06d}",
                     "time": (begin + step * number).isoformat(timespec="milliseconds"),
                 }
                 for number in range(first, min(first + BATCH, scale.past_events))

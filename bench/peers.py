@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import msgspec
 
 from bench.board import Board
-from bench.plans import Calls, Keys, Load, Pairs, Plan, Posts
+from bench.plans import Calls, Load, Members, Pairs, Plan, Posts
 from bench.processes import Server, idle_server, microseconds, module_server
 from bench.webdis import find_webdis, load_script, webdis_server
 
@@ -19,15 +19,15 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str
     counted: dict[str, Server]
-    make: Callable[[Keys], Posts | Pairs | Calls]
+    make: Callable[[Members], Posts | Pairs | Calls]
     expect: str = "{"
     key: str = ""
     share: float = 1
 
-    def measure(self, keys: Keys, load: Load) -> dict[str, float]:
+    def measure(self, members: Members, load: Load) -> dict[str, float]:
         """Return the microseconds of CPU per event, by process."""
         load = msgspec.structs.replace(load, requests=round(load.requests * self.share))
-        plan = Plan(address=self.address, content=self.make(keys), load=load, expect=self.expect, key=self.key)
+        plan = Plan(address=self.address, content=self.make(members), load=load, expect=self.expect, key=self.key)
         return microseconds(plan, self.counted)
 
 
@@ -58,14 +58,14 @@ def _webdis(stack: ExitStack, board: Board, program: str) -> Peer:
     server = stack.enter_context(webdis_server(program, board.store))
     return Peer(
         address=server.address, counted={"server": server, "store": board.store},
-        make=lambda keys: Calls(keys=keys, script=script),
+        make=lambda members: Calls(members=members, script=script),
         expect='{"EVALSHA":"',  # the beginning of a score; an error would be an array
     )  # fmt: skip
 
 
-def _posts(keys: Keys) -> Posts:
-    return Posts(keys=keys)
+def _posts(members: Members) -> Posts:
+    return Posts(members=members)
 
 
-def _pairs(keys: Keys) -> Pairs:
-    return Pairs(keys=keys)
+def _pairs(members: Members) -> Pairs:
+    return Pairs(members=members)

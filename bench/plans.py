@@ -11,7 +11,7 @@ BARE_RANKING: Final = "bare:ranking"
 Says = Literal["like", "score", "vote", "run"]
 
 
-class Keys(msgspec.Struct, frozen=True, kw_only=True):
+class Members(msgspec.Struct, frozen=True, kw_only=True):
     """The members of events: each of `count` members in turn, or drawn uniformly or by a Zipf distribution."""
 
     count: int
@@ -31,7 +31,7 @@ class Posts(Content, frozen=True, kw_only=True, tag="posts"):
     `says` selects further content: a `score` has an amount, a `vote` an actor, a `run` two fields.
     """
 
-    keys: Keys
+    members: Members
     ids: bool = False
     says: Says = "like"
 
@@ -46,13 +46,13 @@ class Gets(Content, frozen=True, kw_only=True, tag="gets"):
 class Pairs(Content, frozen=True, kw_only=True, tag="pairs"):
     """Bare commands: HINCRBY on `BARE_SLOT` and ZINCRBY on `BARE_RANKING` for each like, all in one write."""
 
-    keys: Keys
+    members: Members
 
 
 class Calls(Content, frozen=True, kw_only=True, tag="calls"):
     """A POST to webdis that runs the script with this SHA-1 for one like, on the store keys of the bare commands."""
 
-    keys: Keys
+    members: Members
     script: str
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from bench.board import SINGLE_CONNECTIONS, SINGLE_WARMUP, Board, cost_of
-from bench.plans import Gets, Keys, Load, Plan
+from bench.plans import Gets, Load, Members, Plan
 from bench.processes import BenchError, Server, cpu_seconds, idle_server, microseconds
 from bench.table import Report, Row, Scale
 
@@ -34,8 +34,8 @@ def get_top_100(scale: Scale, report: Report) -> list[Row]:
         idle = stack.enter_context(idle_server())
         other = board.second_server(stack)
         report("filling")
-        board.fill(Keys(count=scale.keys, order="each"), scale.keys)
-        board.fill(Keys(count=scale.keys, order="zipf"), scale.keys)  # these likes make the scores differ
+        board.fill(Members(count=scale.members, order="each"), scale.members)
+        board.fill(Members(count=scale.members, order="zipf"), scale.members)  # these likes make the scores differ
         for number in range(1, scale.rounds + 1):
             figures: dict[str, float] = {}
             report(f"round {number}: the top 100 while likes arrive")
@@ -51,7 +51,7 @@ def get_top_100(scale: Scale, report: Report) -> list[Row]:
             figures |= _read(board, scale, "same", Gets(paths=[_TOP], etag=_tag_of(board.server)), "")
             figures |= _read(board, scale, "html", Gets(paths=[_PAGE]), "<!doctype")
             rounds.append(figures)
-    members = f"of {scale.keys:,} members"
+    members = f"of {scale.members:,} members"
     return [
         _row(f"get-top-100 {members} while likes arrive", "top", "≥ 0.90 x its rate", rounds),
         _row(f"get-top-100 {members}: 304", "same", "≥ 0.90 x its rate", rounds),

@@ -14,7 +14,7 @@ from bench.board import single_load
 from bench.busy import busy_boards
 from bench.lost_entries import lost_entries
 from bench.nodes import SLOTS, Site, cluster_of, pair
-from bench.plans import Keys, Posts
+from bench.plans import Members, Posts
 from bench.processes import BenchError, Server, cpu_seconds
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
@@ -47,7 +47,7 @@ def _waiting(scale: Scale, report: Report) -> list[Row]:
             figures: _Round = {}
             for name, site in sites.items():
                 of_round(report, number)(f"one per body, {name}")
-                used = site.send(Posts(keys=Keys(count=scale.keys, seed=number)), load)
+                used = site.send(Posts(members=Members(count=scale.members, seed=number)), load)
                 figures |= {f"{name}_{part}": used[part] for part in _PARTS}
             rounds.append(figures)
         report("one event after another")

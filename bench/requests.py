@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Gets, Keys, Pairs, Plan, Posts, Says
+from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Gets, Members, Pairs, Plan, Posts, Says
 
 ZIPF_EXPONENT: Final = 1.1
 _ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID for its time; the other sixteen are random
@@ -21,15 +21,15 @@ def make_requests(plan: Plan) -> list[bytes]:
         case Gets(paths=paths, etag=etag):
             made = [_get(plan.address, path, etag) for path in paths]
             return [made[number % len(made)] for number in range(wanted)]
-        case Posts(events=events, keys=keys, ids=ids, says="like"):
-            return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
-        case Posts(events=events, keys=keys, says=says):
-            chance = random.Random(keys.seed)
-            return [_post(plan, _events(names, says, chance)) for names in _bodies(keys, wanted, events)]
-        case Calls(keys=keys, script=script):
-            return [_call(plan, script, *names) for names in _bodies(keys, wanted, 1)]
-        case Pairs(events=events, keys=keys):
-            return [_commands(names) for names in _bodies(keys, wanted, events)]
+        case Posts(events=events, members=members, ids=ids, says="like"):
+            return [_post(plan, _likes(names, ids=ids)) for names in _bodies(members, wanted, events)]
+        case Posts(events=events, members=members, says=says):
+            chance = random.Random(members.seed)
+            return [_post(plan, _events(names, says, chance)) for names in _bodies(members, wanted, events)]
+        case Calls(members=members, script=script):
+            return [_call(plan, script, *names) for names in _bodies(members, wanted, 1)]
+        case Pairs(events=events, members=members):
+            return [_commands(names) for names in _bodies(members, wanted, events)]
 
 
 def _get(address: str, path: str, etag: str) -> bytes:
@@ -37,15 +37,15 @@ def _get(address: str, path: str, etag: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: {address}\r\n{known}\r\n".encode()
 
 
-def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
+def _bodies(members: Members, bodies: int, events: int) -> Iterator[Sequence[str]]:
     """Return the members of each body. The same seed gives the same members for every content."""
     wanted = bodies * events
-    if keys.order == "each":
-        numbers = [number % keys.count for number in range(wanted)]
+    if members.order == "each":
+        numbers = [number % members.count for number in range(wanted)]
     else:
-        exponent = ZIPF_EXPONENT if keys.order == "zipf" else 0
-        weights = [rank**-exponent for rank in range(1, keys.count + 1)]
-        numbers = random.Random(keys.seed).choices(range(keys.count), weights, k=wanted)
+        exponent = ZIPF_EXPONENT if members.order == "zipf" else 0
+        weights = [rank**-exponent for rank in range(1, members.count + 1)]
+        numbers = random.Random(members.seed).choices(range(members.count), weights, k=wanted)
     names = [f"post-{number:06d}" for number in numbers]
     for first in range(0, wanted, events):
         yield names[first : first + events]

@@ -64,7 +64,7 @@ def rotation(scale: Scale, report: Report) -> list[Row]:
     mid = medians(rounds)
     return [
         Row(
-            work=f"rotation of {scale.members:,} members: a step",
+            work=f"rotation of {scale.many_members:,} members: a step",
             measured=_times(mid, "step"),
             against=f"the script alone: {_times(mid, 'script')}",
             goal="p99 ≤ 5 ms",
@@ -92,8 +92,8 @@ async def _rotate(url: str, scale: Scale, report: Report) -> dict[str, float]:
     writer, rotator = BoardWriter(state), TimedRotator(state)
     try:
         before = await _used_memory(client)
-        await _fill(writer, scale.members, report)
-        bytes_a_member = (await _used_memory(client) - before) / scale.members
+        await _fill(writer, scale.many_members, report)
+        bytes_a_member = (await _used_memory(client) - before) / scale.many_members
         report("adds while nothing rotates")
         with _writer(url) as idle_adds:
             await asyncio.sleep(scale.idle_seconds)

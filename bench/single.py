@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.board import OURS, Board, events_a_second, single_load
 from bench.peers import Peer, start_peers
-from bench.plans import Keys, Posts
+from bench.plans import Members, Posts
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _WORK: Final = "ingest-single: a durable POST of 1 event"
@@ -29,20 +29,20 @@ def ingest_single(scale: Scale, report: Report) -> list[Row]:
         board = Board(stack)
         peers = start_peers(stack, board)
         report("filling")
-        board.create_every_member(scale.keys)
+        board.create_every_member(scale.members)
         rounds = [_round(board, peers, scale, number, report) for number in range(1, scale.rounds + 1)]
     return _rows(rounds)
 
 
 def _round(board: Board, peers: dict[str, Peer], scale: Scale, number: int, report: Report) -> _Round:
     report = of_round(report, number)
-    keys = Keys(count=scale.keys, seed=number)
+    members = Members(count=scale.members, seed=number)
     load = single_load(scale)
     report("durable POST")
-    figures = board.send(Posts(keys=keys), load)
+    figures = board.send(Posts(members=members), load)
     for name, peer in peers.items():
         report(name)
-        figures |= {f"{name}_{process}": used for process, used in peer.measure(keys, load).items()}
+        figures |= {f"{name}_{process}": used for process, used in peer.measure(members, load).items()}
     return figures
 
 

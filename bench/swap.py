@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from bench.board import BATCH, Board
-from bench.plans import Keys, Load, Plan, Posts
+from bench.plans import Load, Members, Plan, Posts
 from bench.posting import Posting, posting_to
 from bench.processes import BenchError, add_api_key, data_of, drive, measure_command
 from bench.table import Report, Row, Scale, quantile
@@ -33,12 +33,12 @@ def swap(scale: Scale, report: Report) -> list[Row]:
     with ExitStack() as stack:
         board = Board(stack, _BOARD, summed=False)
         other = add_api_key(board.store, "other")  # the server knows it when the members are counted
-        report(f"counting {scale.members:,} members")
-        board.fill(Keys(count=scale.members, order="each"), scale.members)
-        _fill_by(other, board, scale.members // 50)
+        report(f"counting {scale.many_members:,} members")
+        board.fill(Members(count=scale.many_members, order="each"), scale.many_members)
+        _fill_by(other, board, scale.many_members // 50)
         board.await_drained()
         acts: dict[str, Callable[[Board], float]] = {
-            f"take {scale.members // 50:,} events of a producer back": _void,
+            f"take {scale.many_members // 50:,} events of a producer back": _void,
             "count 48 hours instead of 24": _change_window,
         }
         return [_row(name, act, board, scale, report) for name, act in acts.items()]
@@ -47,7 +47,7 @@ def swap(scale: Scale, report: Report) -> list[Row]:
 def _row(name: str, act: Callable[[Board], float], board: Board, scale: Scale, report: Report) -> Row:
     chance = random.Random(name)
     bodies = [
-        msgspec.json.encode([{"key": f"post-{chance.randrange(scale.members):06d}"} for _ in range(_EVENTS)])
+        msgspec.json.encode([{"key": f"post-{chance.randrange(scale.many_members):06d}"} for _ in range(_EVENTS)])
         for _ in range(_BODIES)
     ]
     posting = Posting(path="/v1/events", bodies=bodies, rate=_RATE, key=board.key, expect=b'"rejected":[],')
@@ -63,7 +63,7 @@ def _row(name: str, act: Callable[[Board], float], board: Board, scale: Scale, r
     if seconds * _RATE * 0.5 > len(busy):
         raise BenchError(f"the producer sent {len(busy):,} bodies in {seconds:.0f} s: this machine is too slow for it")
     return Row(
-        work=f"{name}; {scale.members:,} members, {_RATE * _EVENTS:,} events/s",
+        work=f"{name}; {scale.many_members:,} members, {_RATE * _EVENTS:,} events/s",
         measured=f"longest POST {max(busy) * 1e3:.0f} ms, p99 {quantile(busy, 0.99) * 1e3:.1f} ms, none refused",
         against=f"before: p99 {quantile(idle, 0.99) * 1e3:.1f} ms; in all {seconds:.0f} s"
         + (f", peak memory {megabytes:,.0f} MB" if megabytes else ""),
@@ -73,7 +73,7 @@ def _row(name: str, act: Callable[[Board], float], board: Board, scale: Scale, r
 
 
 def _fill_by(key: str, board: Board, events: int) -> None:
-    content = Posts(keys=Keys(count=events, order="each"), events=BATCH)
+    content = Posts(members=Members(count=events, order="each"), events=BATCH)
     drive(
         Plan(
             address=board.server.address,

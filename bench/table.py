@@ -28,8 +28,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     growth_members: tuple[int, int] = (10_000, 1_000_000)
     ids: int = 200_000
     read_requests: int = 20_000
-    keys: int = 100_000
-    members: int = 1_000_000
+    members: int = 100_000
+    many_members: int = 1_000_000
     idle_seconds: float = 6.0
     idle_watch: float = 20.0
     viewers: int = 5_000
@@ -53,7 +53,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 QUICK = Scale(
     rounds=1, single_requests=3_000, batch_bodies=30, growth_bodies=30, growth_members=(10_000, 60_000), ids=40_000,
-    read_requests=1_000, keys=20_000, members=60_000, idle_seconds=2.0, idle_watch=2.0,
+    read_requests=1_000, members=20_000, many_members=60_000, idle_seconds=2.0, idle_watch=2.0,
     viewers=200, fan_seconds=1.5, idle_viewers=600, crowd=600, crowd_seconds=2.0, boards=40, unwatched_boards=200,
     definitions=20, likes_a_second=200, load_seconds=3, journal_bodies=30, past_events=20_000, past_requests=3,
     recover_events=50_000, lost=200, busy_boards=100, busy_seconds=2.0,

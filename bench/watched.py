@@ -19,7 +19,7 @@ from bench.swarm import pin
 EVENTS: Final = "/v1/events"
 PATH: Final = "/v1/boards/posts/live?limit=50"
 SETTLE: Final = 1.0  # seconds between connecting viewers and counting
-_KEYS: Final = 50  # members of the board; viewers watch them all
+_MEMBERS: Final = 50  # viewers watch them all
 _LIKES: Final = 3  # in one POST
 RATE: Final = 20.0  # POSTs per second: two per frame, so that every tick has a change
 _LARGEST: Final = 1 << 20
@@ -48,7 +48,7 @@ def sync_size(board: Board) -> int:
 
 def fill_top(board: Board) -> None:
     """Give every member of the top a score."""
-    fill(board, [{"key": _name(number), "amount": _SCORE} for number in range(_KEYS)])
+    fill(board, [{"key": _name(number), "amount": _SCORE} for number in range(_MEMBERS)])
 
 
 def fill(board: Board, events: Sequence[dict[str, object]]) -> None:
@@ -76,8 +76,8 @@ def likes_of_top() -> list[bytes]:
 
     Each frame then has six changes, in about 400 bytes.
     """
-    turns = [range(first, first + _LIKES) for first in range(0, _KEYS * _LIKES, _LIKES)]
-    return [msgspec.json.encode([{"key": _name(number % _KEYS)} for number in turn]) for turn in turns]
+    turns = [range(first, first + _LIKES) for first in range(0, _MEMBERS * _LIKES, _LIKES)]
+    return [msgspec.json.encode([{"key": _name(number % _MEMBERS)} for number in turn]) for turn in turns]
 
 
 @contextmanager

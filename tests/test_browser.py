@@ -158,7 +158,7 @@ async def test_names_are_always_text(valkey_url: str) -> None:
         await post(producer, *({"key": member, "amount": 2} for member in nasty))
         await page.wait_for_function("() => document.querySelectorAll('#records tr').length === 4", timeout=PATIENCE)
 
-        assert {key for _, key, _ in await rows(page)} == set(nasty)
+        assert {member for _, member, _ in await rows(page)} == set(nasty)
         assert await page.locator("#records img, #records b").count() == 0
         assert await page.locator("#records bdi").count() == 4
 
@@ -227,7 +227,7 @@ async def test_the_script_and_the_server_apply_messages_alike(valkey_url: str, r
         scores = {f"k{i}": chance.randint(1, 6) for i in chance.sample(range(14), chance.randint(0, 12))}
         ordered = sorted(scores.items(), key=lambda item: -item[1])
         said: list[msgspec.Raw | UnsetType] = [UNSET, msgspec.Raw(b'{"a":1}'), msgspec.Raw(b'{"a":2}')]
-        records = [Record(key, score, 0, metadata=chance.choice(said)) for key, score in ordered][:8]
+        records = [Record(member, score, 0, metadata=chance.choice(said)) for member, score in ordered][:8]
         top = with_ranks(records, ranks)
         changed, removed = diff(tops[-1], top)
         assert apply(tops[-1], changed, removed, ranks) == top

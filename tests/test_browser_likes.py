@@ -33,12 +33,12 @@ LISTEN = """() => {
 }"""
 
 
-async def until_score(page: Page, key: str, score: str) -> None:
+async def until_score(page: Page, member: str, score: str) -> None:
     """Wait until a row shows a score."""
     await page.wait_for_function(
         "([key, score]) => [...document.querySelectorAll('#records tr')].some(row => "
         "row.dataset.member === key && row.querySelector('.score').textContent === score)",
-        arg=[key, score],
+        arg=[member, score],
         timeout=PATIENCE,
     )
 

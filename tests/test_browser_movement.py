@@ -121,9 +121,9 @@ WATCH = """([x, y, most]) => new Promise((resolve) => {
 })"""
 
 
-async def vote_and_watch(page: Page, key: str, *, by_touch: bool) -> list[Any]:
+async def vote_and_watch(page: Page, member: str, *, by_touch: bool) -> list[Any]:
     """Vote for a member with the mouse or a finger. Returns what `WATCH` sees at the place of its button."""
-    box = await page.locator(f"tr[data-member={key}] button").bounding_box()
+    box = await page.locator(f"tr[data-member={member}] button").bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     watching = asyncio.create_task(page.evaluate(WATCH, [x, y, 5000]))
@@ -149,12 +149,12 @@ async def test_a_second_click_hits_the_same_contestant(valkey_url: str, *, by_to
         await page.goto(f"{url}/boards/pets")
         await until_told(page)
         await until_loaded(page)
-        for key in ("Cy", "Ed"):
+        for member in ("Cy", "Ed"):
             await page.mouse.move(0, 0)
-            before, has_moved, after = await vote_and_watch(page, key, by_touch=by_touch)
-            assert before == key
-            assert has_moved == by_touch, (key, after)
-            assert after >= 3000, key
+            before, has_moved, after = await vote_and_watch(page, member, by_touch=by_touch)
+            assert before == member
+            assert has_moved == by_touch, (member, after)
+            assert after >= 3000, member
         await page.mouse.move(0, 0)
         await until_first(page, "Cy")
         await page.wait_for_selector("#records tr[data-member=Ed]", timeout=PATIENCE)

@@ -156,8 +156,8 @@ async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> Non
                 await may_answer.wait()
                 await route.continue_()
 
-            async def until_drawn(key: str) -> str:
-                drawn = await page.wait_for_function(LINE, arg=key, timeout=PATIENCE)
+            async def until_drawn(member: str) -> str:
+                drawn = await page.wait_for_function(LINE, arg=member, timeout=PATIENCE)
                 return str(await drawn.json_value())
 
             await page.route("**/slots", answer)
@@ -231,7 +231,7 @@ async def test_names_link_to_their_records(valkey_url: str) -> None:
             links = await page.eval_on_selector_all(
                 "#records th", "names => names.map(name => name.querySelector('a')?.getAttribute('href') ?? null)"
             )
-        quoted = [quote(key, safe="!'()*") for key in ["new/one", *keys]]
+        quoted = [quote(member, safe="!'()*") for member in ["new/one", *keys]]
         assert links == [f"/boards/posts/records/{name}?lang=zh" for name in quoted]
         assert "<a href" not in (await client.get("/embed/posts")).text.partition("<tbody")[2].partition("</tbody")[0]
 

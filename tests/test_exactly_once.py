@@ -111,7 +111,7 @@ async def checked_totals(settings: Settings, url: str) -> dict[str, int]:
         assert report.clean, report
         assert await drifted(store, keys) == []
         ranking: Any = await store.zrange(keys.ranking, 0, -1, withscores=True)
-        return {key.decode(): int(score) for key, score in ranking}
+        return {member.decode(): int(score) for member, score in ranking}
     finally:
         await store.aclose()
 

@@ -231,8 +231,10 @@ async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store:
         stop.set()
         await asyncio.gather(*producing)
         keys = Keys(settings.key_prefix, "posts")
-        held = {key.decode(): int(score) for key, score in await client.zrange(keys.ranking, 0, -1, withscores=True)}
-        assert all(held.get(key, 0) >= count for key, count in acknowledged.items())
+        held = {
+            member.decode(): int(score) for member, score in await client.zrange(keys.ranking, 0, -1, withscores=True)
+        }
+        assert all(held.get(member, 0) >= count for member, count in acknowledged.items())
         assert await drifted(client, keys) == []
     await client.aclose()
 

@@ -56,9 +56,9 @@ async def test_one_event_feeds_several_moving_windows(valkey_url: str) -> None:
     def expected(board: str) -> Rows:
         length, slot = windows[board]
         sums: Counter[str] = Counter()
-        for moment, key, amount in sent:
-            sums[key] += amount if moment // slot * slot >= now // slot * slot - length else 0
-        return ranking((key, score) for key, score in sums.items() if score)
+        for moment, member, amount in sent:
+            sums[member] += amount if moment // slot * slot >= now // slot * slot - length else 0
+        return ranking((member, score) for member, score in sums.items() if score)
 
     async with stage(valkey_url, STATISTICS) as boards:
         for _ in range(40):
@@ -77,11 +77,11 @@ async def test_one_event_feeds_several_moving_windows(valkey_url: str) -> None:
             assert await boards.shown(board) == rows
             assert await boards.rows(board, limit=1) == rows[:1]
             async with boards.watching(board) as viewer:
-                key, score = rows[0]
-                await boards.accept({"board": board, "key": key, "amount": -score, "time": at(now)})
+                member, score = rows[0]
+                await boards.accept({"board": board, "key": member, "amount": -score, "time": at(now)})
                 assert await boards.shown(board) == rows[1:]
                 await sees(viewer, rows[1:])
-            assert await boards.problem(f"/v1/boards/{board}/records/{key}") == (404, "record_not_found")
+            assert await boards.problem(f"/v1/boards/{board}/records/{member}") == (404, "record_not_found")
 
 
 BEST = """
@@ -130,8 +130,8 @@ async def test_a_board_keeps_the_top_500_by_best_value(valkey_url: str, operator
         if operator == "best":
             better = max if order == "desc" else min
             kept: dict[str, int] = {}
-            for key, score in sent:
-                kept[key] = better(score, kept.get(key, score))
+            for member, score in sent:
+                kept[member] = better(score, kept.get(member, score))
             assert rows_of(page) == ranking(kept.items(), ascending=order == "asc")[:500]
         await sees(viewer, rows_of(page)[:50])
         assert await boards.shown("top") == rows_of(page)[:50]
@@ -158,10 +158,10 @@ async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: st
     way = 1 if order == "desc" else -1
     for ties, kept in (("first", ["a", "b", "c"]), ("last", ["d", "c", "b"]), ("key", ["a", "b", "c"])):
         async with stage(valkey_url, BEST.format(operator="best", order=order, cap=3, ties=ties)) as boards:
-            for key in "abcd":
-                await boards.accept({"key": key, "amount": 5 * way, "metadata": {"of": key}})
-            assert await boards.shown("top") == [(key, 5 * way) for key in kept]
-            dropped = next(key for key in "abcd" if key not in kept)
+            for member in "abcd":
+                await boards.accept({"key": member, "amount": 5 * way, "metadata": {"of": member}})
+            assert await boards.shown("top") == [(member, 5 * way) for member in kept]
+            dropped = next(member for member in "abcd" if member not in kept)
             assert await boards.problem(f"/v1/boards/top/records/{dropped}") == (404, "record_not_found")
 
             # The member returns to the board without its old metadata.
@@ -169,7 +169,7 @@ async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: st
             page = await boards.page("top")
             assert [bool(record.metadata) for record in page.records] == [False, True, True]
             await boards.accept({"key": dropped, "amount": 8 * way, "metadata": {"of": "worse"}})
-            assert await boards.shown("top") == [(dropped, 9 * way), *((key, 5 * way) for key in kept[:2])]
+            assert await boards.shown("top") == [(dropped, 9 * way), *((member, 5 * way) for member in kept[:2])]
             assert (await boards.page("top")).records == page.records
 
 
@@ -206,27 +206,27 @@ async def test_an_actor_has_a_limit_of_votes(valkey_url: str) -> None:
         assert results == {"counted": 4, "quota_exceeded": 96}
         results = Counter(await asyncio.gather(*(vote("fond", "c7") for _ in range(100))))
         assert results == {"counted": 1, "quota_exceeded": 99}
-        mine = [key for key, _ in await boards.rows("contest", limit=100)]
+        mine = [member for member, _ in await boards.rows("contest", limit=100)]
         page = await boards.page("contest", limit=10)
         assert (page.rank_count, page.total_score) == (len(mine), 5)
 
-        own = next(key for key in mine if key != "c7")
+        own = next(member for member in mine if member != "c7")
         assert [await vote("eager", own, -1) for _ in range(2)] == ["counted", "vote_missing"]
         assert await vote("eager", "freed") == "counted"
         assert await vote("eager", "again") == "quota_exceeded"
         assert await boards.refused({"key": "c1"}) == ["actor_required"]
 
-        for number, key in enumerate(["x", "y", "y", "z", "z", "x"]):  # z gets its second vote before x does
-            assert await vote(f"v{number}", key) == "counted"
+        for number, member in enumerate(["x", "y", "y", "z", "z", "x"]):  # z gets its second vote before x does
+            assert await vote(f"v{number}", member) == "counted"
         top = await boards.shown("contest")
         assert top[: 3 if dict(top).get("c7") != 2 else 4][-3:] == [("y", 2), ("z", 2), ("x", 2)]
         await sees(viewer, top)
         third = await boards.record("contest", "x", around=1)
         assert (third.score, third.gap) == (2, 0)
-        assert third.rank == 1 + [key for key, _ in top].index("x")
+        assert third.rank == 1 + [member for member, _ in top].index("x")
         assert [record.member for record in third.records][:2] == ["z", "x"]
         fresh = await boards.record("contest", "freed")
-        ahead = [key for key, _ in top].index("freed")
+        ahead = [member for member, _ in top].index("freed")
         assert (fresh.score, fresh.rank, fresh.gap) == (1, ahead + 1, top[ahead - 1][1] - 1)
 
 
@@ -285,9 +285,9 @@ async def test_a_sliding_window_is_exact(valkey_url: str) -> None:
             sent += batch
             await boards.accept(*({"key": member, "amount": amount, "time": at(t)} for t, member, amount in batch))
             sums: Counter[str] = Counter()
-            for moment, key, amount in sent:
-                sums[key] += amount if round((now - moment) * 1000) < 3_600_000 else 0
-            right = ranking((key, score) for key, score in sums.items() if score)
+            for moment, member, amount in sent:
+                sums[member] += amount if round((now - moment) * 1000) < 3_600_000 else 0
+            right = ranking((member, score) for member, score in sums.items() if score)
             assert await boards.rows("hour") == right
         assert await boards.shown("hour") == right
         await sees(viewer, right)

@@ -69,10 +69,10 @@ async def test_a_union_adds_up_its_parts(valkey_url: str) -> None:
                 *({"key": member, "type": "sale", "category": category} for member, category in sales),
                 *({"key": member, "type": kind, "amount": amount} for member, kind, amount in actions),
             )
-            sold.update(key for key, _ in sales)
-            for key, kind, amount in actions:
-                heat[key] += weights[kind] * amount
-        books, warm = ranking(sold.items()), ranking((key, score) for key, score in heat.items() if score)
+            sold.update(member for member, _ in sales)
+            for member, kind, amount in actions:
+                heat[member] += weights[kind] * amount
+        books, warm = ranking(sold.items()), ranking((member, score) for member, score in heat.items() if score)
         assert await boards.shown("books") == books
         assert await boards.shown("heat") == warm
         parts = Counter(dict(await boards.shown("fiction"))) + Counter(dict(await boards.shown("science")))
@@ -117,28 +117,28 @@ async def test_a_score_can_rank_by_several_fields(valkey_url: str) -> None:
                 for _ in range(20)
             ]
             await boards.accept(*({"key": member, "fields": fields_of(run)} for member, run in runs))
-            for key, run in runs:
-                best[key] = max(run, best.get(key, run))
-        right = [(key, fields_of(best[key])) for key in sorted(best, key=best.__getitem__, reverse=True)]
+            for member, run in runs:
+                best[member] = max(run, best.get(member, run))
+        right = [(member, fields_of(best[member])) for member in sorted(best, key=best.__getitem__, reverse=True)]
 
         page = await boards.page("race")
         assert fielded(page.records) == right
         assert page.total_score is None
-        written = [(key, [f"{value:,}" for value in fields.values()]) for key, fields in right]
-        assert [(key, numbers) for key, _, numbers in await boards.html("race")] == written
+        written = [(member, [f"{value:,}" for value in fields.values()]) for member, fields in right]
+        assert [(member, numbers) for member, _, numbers in await boards.html("race")] == written
         assert fielded((await boards.frame("race", page.offset)).records) == right
 
         async def seen() -> bool:
             return fielded(viewer.records) == right
 
         await eventually(seen)
-        key, fields = right[3]
-        record = await boards.record("race", key, around=1)
+        member, fields = right[3]
+        record = await boards.record("race", member, around=1)
         assert (record.rank, record.fields, fielded(record.records)) == (4, fields, right[2:5])
-        assert (await boards.records("race", key)).records[0].fields == fields
-        assert (await boards.member_records(key)).records[0].fields == fields
-        over = {"key": key, "fields": fields_of((100, 0, 0))}
-        assert await boards.refused(over, {"key": key}) == ["fields_invalid", "fields_invalid"]
+        assert (await boards.records("race", member)).records[0].fields == fields
+        assert (await boards.member_records(member)).records[0].fields == fields
+        over = {"key": member, "fields": fields_of((100, 0, 0))}
+        assert await boards.refused(over, {"key": member}) == ["fields_invalid", "fields_invalid"]
 
 
 def fields_of(run: tuple[int, int, int]) -> dict[str, int]:
@@ -180,15 +180,15 @@ async def test_pages_match_under_each_rule_of_ties_and_ranks(valkey_url: str, ti
                 assert [triple(record) for page in pages for record in page.records] == right
                 back = await boards.walk_back("posts", 3, pages[-1])
                 assert [triple(record) for page in reversed(back) for record in page.records] == right
-            assert await boards.shown("posts") == [(key, score) for key, score, _ in right]
+            assert await boards.shown("posts") == [(member, score) for member, score, _ in right]
 
             async def seen() -> bool:
                 return [triple(record) for record in viewer.records] == right
 
             await eventually(seen)
-        for key, score, rank in right:
-            record = await boards.record("posts", key)
-            assert (record.member, record.score, record.rank) == (key, score, rank)
+        for member, score, rank in right:
+            record = await boards.record("posts", member)
+            assert (record.member, record.score, record.rank) == (member, score, rank)
 
 
 def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
@@ -196,10 +196,10 @@ def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
 
     The rules `first` and `last` order equal scores by the latest event of each member, and `key` orders them by name.
     """
-    counts = Counter(key for moment, key in sent if moment // 3600 >= now // 3600 - 3)
+    counts = Counter(member for moment, member in sent if moment // 3600 >= now // 3600 - 3)
     latest = {
-        key: (moment, number)
-        for moment, number, key in sorted((at, place, key) for place, (at, key) in enumerate(sent))
+        member: (moment, number)
+        for moment, number, member in sorted((at, place, member) for place, (at, member) in enumerate(sent))
     }
     rows = sorted(counts.items())
     if ties != "key":
@@ -213,11 +213,11 @@ def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:
     dense = {score: rank for rank, score in enumerate(sorted(set(scores), reverse=True), 1)}
     return [
         (
-            key,
+            member,
             score,
             {"ordinal": place, "competition": scores.index(score) + 1, "dense": dense[score]}[ranks],
         )
-        for place, (key, score) in enumerate(rows, 1)
+        for place, (member, score) in enumerate(rows, 1)
     ]
 
 
@@ -243,8 +243,8 @@ async def test_the_place_of_a_member_can_be_read(valkey_url: str) -> None:
         await boards.accept({"key": "k042", "board": "ever", "amount": 5000})
         assert await boards.shown("week") == rows[:50]
         for place in (0, 1, 5, 50, 98, 99):
-            key, score = rows[place]
-            record = await boards.record("week", key, around=3)
+            member, score = rows[place]
+            record = await boards.record("week", member, around=3)
             assert (record.rank, record.score) == (place + 1, score)
             assert [(near.member, near.score) for near in record.records] == rows[max(0, place - 3) : place + 4]
             assert record.gap == (rows[place - 1][1] - score if place else None)

@@ -99,9 +99,9 @@ async def test_calendar_boards_match_a_plain_count(valkey_url: str) -> None:
             times.append(until)
             now = until
             batch = [(time, f"k{chance.randrange(6)}") for time in times]
-            for time, key in batch:
+            for time, member in batch:
                 for board, name in NAMES.items():
-                    counts[board].setdefault(name(time.astimezone(BERLIN)), Counter())[key] += 1
+                    counts[board].setdefault(name(time.astimezone(BERLIN)), Counter())[member] += 1
             await boards.accept(*({"key": member, "time": time.isoformat()} for time, member in batch))
             for board, keep in KEEP.items():
                 await compare(boards, board, keep, now, counts[board])
@@ -230,4 +230,4 @@ def added(parts: Iterator[dict[str, int]]) -> Rows:
     sums: Counter[str] = Counter()
     for part in parts:
         sums.update(part)
-    return ranking((key, score) for key, score in sums.items() if score)
+    return ranking((member, score) for member, score in sums.items() if score)

@@ -49,7 +49,7 @@ async def test_a_contest_counts_distinct_visitors_per_path_and_day(valkey_url: s
             assert refused == dict.fromkeys(set(range(len(body))) - fresh, "quota_exceeded")
         assert len(days) == 4
         for day, visits in days.items():
-            right = ranking(Counter(key for key, _ in visits).items())
+            right = ranking(Counter(member for member, _ in visits).items())
             assert await whole(boards, "visitors", period=day) == right
             assert (await boards.page("visitors", period=day)).total_score == len(visits)
         assert await boards.shown("visitors") == right[:50]

@@ -98,10 +98,10 @@ def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -
         total = len(found.members)
         for first in range(0, total, _ROWS):
             some = slice(first, first + _ROWS)
-            names = found.members[some]
-            items = database.work(latest, "items", names)
+            members = found.members[some]
+            items = database.work(latest, "items", members)
             rows: list[Row] = []
-            for rank, member, score in zip(found.ranks[some], names, found.scores[some], strict=True):
+            for rank, member, score in zip(found.ranks[some], members, found.scores[some], strict=True):
                 fields = board.packing.unpack(score).values() if board.packing else ()
                 title = _ITEM.decode(items[member]).title if member in items else None
                 metadata = found.metadata.get(member)

@@ -26,15 +26,15 @@ orders = st.lists(
 def top(board: Mapping[str, int], size: int = 100) -> list[Record]:
     """The first records of a board in the order of the ledger."""
     ordered = sorted(board.items(), key=lambda item: (-item[1], item[0].encode()))
-    return [Record(key, score, rank) for rank, (key, score) in enumerate(ordered[:size], 1)]
+    return [Record(member, score, rank) for rank, (member, score) in enumerate(ordered[:size], 1)]
 
 
 def in_order(rows: Sequence[tuple[str, int, object]], ranks: Ranks) -> list[Record]:
     """The records of a board with metadata; equal scores keep the given order."""
     ordered = sorted(rows, key=lambda row: -row[1])
     records = [
-        Record(key, score, 0, {"n": score}, msgspec.Raw(text) if isinstance(text, bytes) else UNSET)
-        for key, score, text in ordered
+        Record(member, score, 0, {"n": score}, msgspec.Raw(text) if isinstance(text, bytes) else UNSET)
+        for member, score, text in ordered
     ]
     return with_ranks(records, ranks)
 
@@ -51,13 +51,13 @@ def test_any_order_of_equal_scores_can_become_any_other(
 @given(st.permutations("abcdef"), st.permutations("abcdef"))
 def test_the_fewest_records_are_sent(old: list[str], new: list[str]) -> None:
     """The longest common subsequence of both tops is not sent. The test finds it by trying every subset."""
-    before, after = (in_order([(key, 1, UNSET) for key in keys], "ordinal") for keys in (old, new))
+    before, after = (in_order([(member, 1, UNSET) for member in keys], "ordinal") for keys in (old, new))
     changed, removed = diff(before, after)
     longest = max(
         len(keys)
         for choice in range(2**6)
-        if [key for i, key in enumerate(old) if choice >> i & 1]
-        == (keys := [key for key in new if choice >> old.index(key) & 1])
+        if [member for i, member in enumerate(old) if choice >> i & 1]
+        == (keys := [member for member in new if choice >> old.index(member) & 1])
     )
     assert (len(changed), removed) == (6 - longest, [])
     assert [record.rank for record in changed] == sorted(record.rank for record in changed)

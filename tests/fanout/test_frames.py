@@ -24,7 +24,7 @@ scores = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(-MAX_SCORE
 
 def page(offset: int, *rows: tuple[str, int], rank_count: int = 0, total: int = 0) -> Page:
     """A page that begins at rank 1."""
-    records = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(rows, 1))
+    records = tuple(Record(member, score, rank) for rank, (member, score) in enumerate(rows, 1))
     return Page(
         epoch="k3v9", offset=offset, rank_count=rank_count or len(rows), total_score=total, start=0, records=records
     )
@@ -95,12 +95,12 @@ def test_an_update_has_at_most_its_size() -> None:
     assert (message["changed"], message["removed"]) == ([{"key": "d", "score": 3, "rank": 2}], ["b"])
 
 
-@pytest.mark.parametrize("key", ['"', "\\", "</script>", "\u2028", "é", "😀", "\u00a0", "'"])
-def test_any_key_can_be_sent(key: str) -> None:
+@pytest.mark.parametrize("member", ['"', "\\", "</script>", "\u2028", "é", "😀", "\u00a0", "'"])
+def test_any_member_can_be_sent(member: str) -> None:
     """A viewer receives each member as the board has it, whatever its characters."""
     viewer = ModelViewer()
-    viewer.receive(sync_frame(BOARD, page(1, (key, 1)), 5).payload)
-    assert viewer.records == [Record(key, 1, 1)]
+    viewer.receive(sync_frame(BOARD, page(1, (member, 1)), 5).payload)
+    assert viewer.records == [Record(member, 1, 1)]
 
 
 @pytest.mark.slow

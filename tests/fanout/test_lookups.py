@@ -93,7 +93,7 @@ class Board:
     def take(self, lookup: RankLookup, count: int, *records: tuple[str, int], epoch: str = "one") -> bool:
         """Let the lookup take these records, at the next offset; returns whether its frame has changed."""
         self.offset += 1
-        found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
+        found = tuple(Record(member, score, rank) for rank, (member, score) in enumerate(records, 1))
         head = [epoch.encode(), self.offset, count]
         page = Page(epoch=epoch, offset=self.offset, rank_count=count, total_score=None, start=0, records=found)
         return lookup.take(EncodedPage(head, list(records), DEFAULT_BOARD, None), lambda _: page)

@@ -22,7 +22,7 @@ from tests.harness.viewer import ModelViewer
 def page(offset: int, epoch: str = "one", **scores: int) -> Page:
     """A board at an offset."""
     rows = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    records = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(rows, 1))
+    records = tuple(Record(member, score, rank) for rank, (member, score) in enumerate(rows, 1))
     return Page(
         epoch=epoch, offset=offset, rank_count=len(rows), total_score=sum(scores.values()), start=0, records=records
     )

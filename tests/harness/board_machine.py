@@ -109,15 +109,15 @@ def boards(draw: st.DrawFn, focus: Mapping[str, Any]) -> tuple[str, Board]:
     return window, make_board(msgspec.convert(choices, Choices))
 
 
-keys = st.sampled_from(["a", "b", "é", "\U0001f600"])
+members = st.sampled_from(["a", "b", "é", "\U0001f600"])
 entries = st.lists(
     st.tuples(
-        keys,
+        members,
         st.sampled_from([1, 1, 1, 2, 3, -1, 0]),
         st.one_of(st.none(), st.integers(-60, 3), st.integers(-3 * 3600, FUTURE + 2)),
         st.sampled_from(["me", "you", "me\na", "me\n\u00e9", "2:me"]),
         st.one_of(st.none(), st.none(), st.sampled_from([b"%d" % number * 16 for number in range(4)])),
-        st.one_of(st.none(), st.none(), keys),
+        st.one_of(st.none(), st.none(), members),
     ),
     min_size=1,
     max_size=7,
@@ -250,14 +250,14 @@ class BoardMachine(StoreMachine):
                 self.advance(min(leaving) - 1 - self.now)
                 self.settle(size, 0)
 
-    @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
-    def hide(self, *, key: str, hidden: bool, process: int) -> None:
+    @rule(member=members, hidden=st.booleans(), process=st.integers(0, 1))
+    def hide(self, *, member: str, hidden: bool, process: int) -> None:
         """Hide or show a record. A hidden record has no rank.
 
         A record that is shown again is unchanged, but a full ranking may drop its last record for it.
         """
-        self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
-        (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
+        self.run(self.ledgers[process].moderation.hide(member, hidden=hidden))
+        (self.reference.hidden.add if hidden else self.reference.hidden.discard)(member)
         self.reference.cut()
         self.reference.forget_zeros()
         self.forget_open_moments()
@@ -265,7 +265,7 @@ class BoardMachine(StoreMachine):
             self.compare(self.ledgers[1 - process], 100)
 
     @rule(
-        member=keys,
+        member=members,
         amounts=st.lists(st.tuples(st.booleans(), st.sampled_from([-3, -1, 1, 2, 5])), min_size=1, max_size=2),
         seconds=st.one_of(st.none(), st.none(), st.integers(-60, 0)),
     )
@@ -303,7 +303,7 @@ class BoardMachine(StoreMachine):
             self.compare(self.ledgers[1], 100)
 
     @precondition(lambda self: self.board.votes is None)
-    @rule(old=keys, new=keys)
+    @rule(old=members, new=members)
     def merge(self, old: str, new: str) -> None:
         """Merge two members: the events of `old` count for `new`. The past stays as it is."""
         if old == new:
@@ -321,7 +321,7 @@ class BoardMachine(StoreMachine):
         if self.window not in ADDITIVE:
             self.compare(self.ledgers[1], 100)
 
-    @rule(member=keys)
+    @rule(member=members)
     def erase(self, member: str) -> None:
         """Erase a member: nothing of it is left.
 
@@ -348,64 +348,64 @@ class BoardMachine(StoreMachine):
             newest = self.reference.newest or 0
             self.remembered = [(at, records) for at, records in self.remembered if at <= newest]
 
-    @rule(key=keys, process=st.integers(0, 1))
-    def hide_and_show(self, key: str, process: int) -> None:
+    @rule(member=members, process=st.integers(0, 1))
+    def hide_and_show(self, member: str, process: int) -> None:
         """Hiding and showing a record changes nothing."""
         before = self.walk(self.ledgers[process], 100, None)
-        if key not in self.reference.hidden:
+        if member not in self.reference.hidden:
             for hidden in (True, False):
-                self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
+                self.run(self.ledgers[process].moderation.hide(member, hidden=hidden))
         assert self.walk(self.ledgers[process], 100, None) == before
 
-    @rule(key=keys, other=keys, amount=st.integers(0, 1), process=st.integers(0, 1))
-    def count_while_hidden(self, key: str, other: str, amount: int, process: int) -> None:
+    @rule(member=members, other=members, amount=st.integers(0, 1), process=st.integers(0, 1))
+    def count_while_hidden(self, member: str, other: str, amount: int, process: int) -> None:
         """A hidden record counts events, and keeps its place before records that reach the same score later."""
-        self.hide(key=key, hidden=True, process=process)
-        for name in (key, other):
+        self.hide(member=member, hidden=True, process=process)
+        for name in (member, other):
             self.add([(name, amount, None, "me", None)], process)
-        self.hide(key=key, hidden=False, process=process)
+        self.hide(member=member, hidden=False, process=process)
 
     @precondition(lambda self: self.window in ADDITIVE)
-    @rule(key=keys, seconds=st.integers(1, 39), process=st.integers(0, 1))
-    def cancel_out(self, key: str, seconds: int, process: int) -> None:
+    @rule(member=members, seconds=st.integers(1, 39), process=st.integers(0, 1))
+    def cancel_out(self, member: str, seconds: int, process: int) -> None:
         """Amounts that add up to zero leave the window one after the other."""
-        self.add([(key, -1, None, "me", None), (key, 1, -seconds, "me", None)], process)
+        self.add([(member, -1, None, "me", None), (member, 1, -seconds, "me", None)], process)
         self.nearly_due(4)
 
     @precondition(lambda self: self.window in ADDITIVE and self.board.packing is None)
-    @rule(key=keys, seconds=st.integers(1, 39), process=st.integers(0, 1))
-    def hide_without_score(self, key: str, seconds: int, process: int) -> None:
+    @rule(member=members, seconds=st.integers(1, 39), process=st.integers(0, 1))
+    def hide_without_score(self, member: str, seconds: int, process: int) -> None:
         """Hide a member whose amounts cancel out.
 
         It must have no rank when the first of these amounts leaves the window.
         """
-        self.hide(key=key, hidden=False, process=process)
-        score = {record[0]: record[1] for record in self.reference.ranking(self.now)}.get(key, 0)
-        self.add([(key, 1, -seconds, "me", None), (key, -1 - score, None, "me", None)], process)
-        self.hide(key=key, hidden=True, process=process)
+        self.hide(member=member, hidden=False, process=process)
+        score = {record[0]: record[1] for record in self.reference.ranking(self.now)}.get(member, 0)
+        self.add([(member, 1, -seconds, "me", None), (member, -1 - score, None, "me", None)], process)
+        self.hide(member=member, hidden=True, process=process)
         self.pass_time((40 - seconds) * 1000)
         if self.loads:
             self.load_again()
 
     @precondition(has_hours)
-    @rule(key=keys, periods=st.integers(1, 3), process=st.integers(0, 1))
-    def pass_periods(self, key: str, periods: int, process: int) -> None:
+    @rule(member=members, periods=st.integers(1, 3), process=st.integers(0, 1))
+    def pass_periods(self, member: str, periods: int, process: int) -> None:
         """A period stays as it is until it is no longer kept."""
-        self.add([(key, 1, None, "me", None)], process)
+        self.add([(member, 1, None, "me", None)], process)
         for _ in range(periods):
             self.pass_time(self.board.window.slot_at(self.now // 1000).end * 1000 - self.now)
         self.settle(4, process)
 
     @precondition(has_hours)
-    @rule(key=keys, rest=st.integers(0, 1), process=st.integers(0, 1))
-    def pass_grace(self, key: str, rest: int, process: int) -> None:
+    @rule(member=members, rest=st.integers(0, 1), process=st.integers(0, 1))
+    def pass_grace(self, member: str, rest: int, process: int) -> None:
         """Send until the grace of a period ends, also over a process that last read the clock when it began."""
         window = self.board.window
         assert isinstance(window, Periods)
         self.pass_time(window.slot_at(self.now // 1000).end * 1000 - self.now)
-        self.add([(key, 1, None, "me", None)], process)
+        self.add([(member, 1, None, "me", None)], process)
         self.pass_time(window.grace * 1000 - rest)
-        self.add([(key, 1, -window.grace - 1, "me", None)], process)
+        self.add([(member, 1, -window.grace - 1, "me", None)], process)
 
     @rule(frozen=st.booleans())
     def freeze(self, *, frozen: bool) -> None:
@@ -422,11 +422,11 @@ class BoardMachine(StoreMachine):
             )
         )
 
-    @rule(key=keys, process=st.integers(0, 1))
-    def register(self, key: str, process: int) -> None:
+    @rule(member=members, process=st.integers(0, 1))
+    def register(self, member: str, process: int) -> None:
         """Register a member, as for a contest. The member may be registered already."""
-        self.run(self.ledgers[process].moderation.enter(key, b"{}"))
-        self.reference.entrants.add(key)
+        self.run(self.ledgers[process].moderation.enter(member, b"{}"))
+        self.reference.entrants.add(member)
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:
@@ -496,8 +496,8 @@ class BoardMachine(StoreMachine):
         self.run(self.folded.read())
         self.compare_folded(ledger, None)
         for at, records in self.remembered[-3:]:
-            past = [self.comparable((key, score, 0)) for key, score in self.folded.ranking_at(self.board, at)]
-            assert past == [self.comparable((key, score, 0)) for key, score, _ in records]
+            past = [self.comparable((member, score, 0)) for member, score in self.folded.ranking_at(self.board, at)]
+            assert past == [self.comparable((member, score, 0)) for member, score, _ in records]
         if self.board.window.tables and self.reference.now(self.now) is not None:
             self.settle_kept(ledger, size)
         report = self.run(checked(self.client, self.settings, self.board))

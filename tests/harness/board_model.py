@@ -62,7 +62,7 @@ class Counted(NamedTuple):
     number: int
     slot: int
     time: int
-    key: str
+    member: str
     amount: Any  # a number, or `Totals`
     moved: int | None = None
 
@@ -133,14 +133,14 @@ class Reference:
         while True:
             trial, more = deepcopy(self), set[int]()
             _, counted = trial._add(batch, clock, outside)
-            held = {(one.slot, one.key): self.value(one.slot, one.key, clock) for one in counted.values()}
+            held = {(one.slot, one.member): self.value(one.slot, one.member, clock) for one in counted.values()}
             # An event that the batch itself takes out of a sliding window still counts until the next rotation.
             after = {
-                place: sum((one.amount for one in counted.values() if (one.slot, one.key) == place), value)
+                place: sum((one.amount for one in counted.values() if (one.slot, one.member) == place), value)
                 for place, value in held.items()
             }
             for index, one in counted.items():
-                place = one.slot, one.key
+                place = one.slot, one.member
                 if self.is_within(after[place]):
                     continue
                 if self.is_within(held[place] + one.amount):
@@ -151,11 +151,11 @@ class Reference:
                 return outside
             outside |= more
 
-    def value(self, slot: int, key: str, clock: int) -> Any:
+    def value(self, slot: int, member: str, clock: int) -> Any:
         """What a slot, or a sliding window, holds of a member."""
         now = self.now(clock)
         is_sliding = isinstance(self.board.window, Sliding)
-        mine = [one for one in self.counted if one.key == key and one.slot == slot]
+        mine = [one for one in self.counted if one.member == member and one.slot == slot]
         return sum((one.amount for one in mine if not is_sliding or now is None or not self._has_left(one, now)), ZERO)
 
     def is_within(self, totals: Any, spread: int = 0) -> bool:
@@ -193,7 +193,7 @@ class Reference:
         """Return the refusals. Try a vote over a limit again after the others."""
         rules = self.board.votes
         if rules is not None and rules.registered:
-            members = {index: {key for key, _ in changes_of(entry)} for index, _, entry in votes}
+            members = {index: {member for member, _ in changes_of(entry)} for index, _, entry in votes}
             if unknown := [index for index, named in members.items() if named - self.entrants]:
                 return dict.fromkeys(unknown, "entrant_unknown")
         faults = {index: code for index, number, entry in votes if (code := self._vote(entry, clock, number))}
@@ -204,7 +204,7 @@ class Reference:
         return faults
 
     def correct(
-        self, key: str, clock: int, *, add: Any = None, score: Any = None, time: int | None = None
+        self, member: str, clock: int, *, add: Any = None, score: Any = None, time: int | None = None
     ) -> tuple[Any, Any] | str:
         """Correct a score. Returns the score before and after, or why the board refuses."""
         moment = self.now(clock) if time is None else time
@@ -213,23 +213,23 @@ class Reference:
         if self._is_late(moment, clock):
             return "late"
         slot = self.board.window.slot_at(moment // 1000).start
-        before = dict(self._scores(clock, slot if self.board.window.tables else None)).get(key)
+        before = dict(self._scores(clock, slot if self.board.window.tables else None)).get(member)
         after = (before or 0) + (add or 0) if score is None else score
         if after == (before or 0 if self.drops_zeros else before):
             return before, after
-        if self.board.votes is not None and self.board.votes.registered and key not in self.entrants:
+        if self.board.votes is not None and self.board.votes.registered and member not in self.entrants:
             return "entrant_unknown"
         change = after - (before or 0) if self.board.operator == "incr" else None
         if self.board.sums is not None and not (
-            self.is_within(change, spread=1) and self.is_within(self.value(slot, key, clock) + change)
+            self.is_within(change, spread=1) and self.is_within(self.value(slot, member, clock) + change)
         ):
             return "score_out_of_range"
         self.number += 1
         if self.board.operator == "incr":
-            self.counted.append(Counted(self.number, slot, moment, key, after - (before or 0)))
+            self.counted.append(Counted(self.number, slot, moment, member, after - (before or 0)))
         else:
-            old = self.held.setdefault(slot, {}).get(key)
-            self.held[slot][key] = old if old is not None and old[0] == after else (after, (moment, self.number))
+            old = self.held.setdefault(slot, {}).get(member)
+            self.held[slot][member] = old if old is not None and old[0] == after else (after, (moment, self.number))
         self.cut()
         self.forget_zeros()
         return before, after
@@ -244,16 +244,16 @@ class Reference:
             return
         sums = Counter(dict.fromkeys(self.placed, 0))
         for event in self.counted:
-            sums[event.slot, event.key] += event.amount
+            sums[event.slot, event.member] += event.amount
         gone = {place for place, score in sums.items() if not score and place[1] not in self.hidden}
-        self.counted = [event for event in self.counted if (event.slot, event.key) not in gone]
+        self.counted = [event for event in self.counted if (event.slot, event.member) not in gone]
         self.placed = {place: reached for place, reached in self.placed.items() if place not in gone}
 
     def can_merge(self, old: str, new: str, clock: int) -> bool:
         """Whether each total stays within its bounds if `new` gets the events of `old`."""
         now = self.now(clock)
         slots = {
-            one.slot for one in self.counted if one.key == old and now is not None and not self._has_left(one, now)
+            one.slot for one in self.counted if one.member == old and now is not None and not self._has_left(one, now)
         }
         return self.board.sums is None or all(
             self.is_within(self.value(slot, old, clock) + self.value(slot, new, clock)) for slot in slots
@@ -264,17 +264,19 @@ class Reference:
         self.number += 1
         if self.board.operator != "incr":
             return self._merge_records(old, new, clock)
-        mine = [event for event in self.counted if event.key == old]
+        mine = [event for event in self.counted if event.member == old]
         now = self.now(clock) or 0
         if self.board.zeros and isinstance(self.board.window, Sliding):
             # The old member keeps a score of zero until its events have left the window.
             for event in mine:
                 moved = event._replace(number=self.number, moved=now)
-                self.counted += [moved._replace(key=new), moved._replace(amount=-event.amount)]
+                self.counted += [moved._replace(member=new), moved._replace(amount=-event.amount)]
         else:
             zeros = set() if self.board.zeros else self._zeros_of(mine)
             moving = [event for event in mine if self._part_of(event) not in zeros]
-            self.counted = [event._replace(key=new, moved=now) if event in moving else event for event in self.counted]
+            self.counted = [
+                event._replace(member=new, moved=now) if event in moving else event for event in self.counted
+            ]
         places, is_any = self._places_of(mine, clock)
         self.placed |= {(place, new): (now, self.number) for place in places}
         if old in self.hidden and not self.board.zeros:  # it keeps its place among ties
@@ -330,14 +332,14 @@ class Reference:
             return event.time <= now - window.length * 1000
         return event.slot < window.oldest(window.slot_at(now // 1000).start)
 
-    def forget(self, key: str) -> None:
+    def forget(self, member: str) -> None:
         """Forget a member. The votes for the member still count against the limits of their actors."""
-        self.placed = {place: number for place, number in self.placed.items() if place[1] != key}
-        self.counted = [event for event in self.counted if event.key != key]
+        self.placed = {place: number for place, number in self.placed.items() if place[1] != member}
+        self.counted = [event for event in self.counted if event.member != member]
         for records in self.held.values():
-            records.pop(key, None)
-        self.hidden.discard(key)
-        self.entrants.discard(key)
+            records.pop(member, None)
+        self.hidden.discard(member)
+        self.entrants.discard(member)
 
     def _count(
         self, entry: Entry, clock: int, sums: dict[tuple[int, str], Any], *, is_outside: bool = False
@@ -379,9 +381,9 @@ class Reference:
     def cut(self) -> None:
         """Drop the records beyond the board's cap; hidden records take no place."""
         for slot, records in self.held.items():
-            shown = {key: score for key, (score, _) in records.items() if key not in self.hidden}
+            shown = {member: score for member, (score, _) in records.items() if member not in self.hidden}
             gone = self._ordered(shown, slot)[self.board.cap or len(shown) :]
-            self.held[slot] = {key: record for key, record in records.items() if key not in gone}
+            self.held[slot] = {member: record for member, record in records.items() if member not in gone}
 
     def _refusal(self, entry: Entry, clock: int) -> str | None:
         time = entry[2]
@@ -437,8 +439,8 @@ class Reference:
         moment = clock if time is None else time
         slot, code = self.board.window.slot_at(moment // 1000).start, None
         mine, total = (slot, extra.actor), self.votes[slot, extra.actor]
-        for key, amount in changes_of(entry):
-            its = (slot, extra.actor, key)
+        for member, amount in changes_of(entry):
+            its = (slot, extra.actor, member)
             self.votes[mine] += amount
             self.votes[its] += amount
             if self.votes[its] < 0:
@@ -450,29 +452,29 @@ class Reference:
         if code is not None:
             self.votes = before
             return code
-        for earlier, (key, amount) in enumerate(reversed(changes_of(entry))):
-            self.counted.append(Counted(number - earlier, slot, moment, key, amount))
+        for earlier, (member, amount) in enumerate(reversed(changes_of(entry))):
+            self.counted.append(Counted(number - earlier, slot, moment, member, amount))
         return None
 
     def _add_amount(self, entry: Entry, clock: int) -> None:
-        key, amount, time, _, _ = entry
+        member, amount, time, _, _ = entry
         moment = clock if time is None else time
         slot = self.board.window.slot_at(moment // 1000).start
-        self.counted.append(Counted(self.number, slot, moment, key, self.meanings.get(amount, amount)))
+        self.counted.append(Counted(self.number, slot, moment, member, self.meanings.get(amount, amount)))
         if self.board.operator != "incr":
-            self._hold(slot, key, amount, (moment, self.number))
+            self._hold(slot, member, amount, (moment, self.number))
 
-    def _hold(self, slot: int, key: str, amount: int, reached: Reached) -> None:
+    def _hold(self, slot: int, member: str, amount: int, reached: Reached) -> None:
         records = self.held.setdefault(slot, {})
-        if key in records:
-            old, before = records[key]
+        if member in records:
+            old, before = records[member]
             better = amount > old if self.board.sort_order == "desc" else amount < old
             if amount == old:
-                records[key] = (old, min(reached, before) if self.board.operator == "best" else before)
+                records[member] = (old, min(reached, before) if self.board.operator == "best" else before)
             elif self.board.operator == "set" or better:
-                records[key] = (amount, reached)
+                records[member] = (amount, reached)
         else:
-            records[key] = (amount, reached)
+            records[member] = (amount, reached)
 
     def ranking(self, clock: int, period: int | None = None) -> list[tuple[str, int, int]]:
         """The ranking of the current period, or of the period that starts at `period`, as (member, score, rank)."""
@@ -481,7 +483,9 @@ class Reference:
             return []
         slot = self.board.window.slot_at(now // 1000).start if period is None else period
         scores = self._scores(clock, period)
-        return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot) if key not in self.hidden])
+        return self._ranked(
+            [(member, scores[member]) for member in self._ordered(scores, slot) if member not in self.hidden]
+        )
 
     def _scores(self, clock: int, period: int | None) -> dict[str, int]:
         window, now = self.board.window, self.now(clock)
@@ -490,7 +494,7 @@ class Reference:
         current = window.slot_at(now // 1000).start
         slot = current if period is None else period
         if self.board.operator != "incr":
-            return {key: score for key, (score, _) in self.held.get(slot, {}).items()}
+            return {member: score for member, (score, _) in self.held.get(slot, {}).items()}
         sums: Counter[str] = Counter()
         for event in self.counted:
             if window.tables or isinstance(window, Forever):
@@ -500,39 +504,39 @@ class Reference:
             else:
                 alive = event.slot >= window.oldest(current)
             if alive:
-                sums[event.key] += event.amount
-        return {key: score for key, score in sums.items() if score or self.board.zeros}
+                sums[event.member] += event.amount
+        return {member: score for member, score in sums.items() if score or self.board.zeros}
 
-    def reached(self, key: str, slot: int) -> Reached:
+    def reached(self, member: str, slot: int) -> Reached:
         """The time and the number of the event or merge with which a member reached its score.
 
         A member reaches a sum with its latest event, a best score with the earliest event that has this amount, and
         any other score with the event that changed the score last.
         """
         if self.board.operator != "incr":
-            return self.held[slot][key][1]
+            return self.held[slot][member][1]
         last = max(
             (event.time if event.moved is None else event.moved, event.number)
             for event in self.counted
-            if event.key == key
+            if event.member == member
             and (event.amount or self.board.zeros)
             and (event.slot == slot or not self.board.window.tables)
         )
-        return max(last, self.placed.get((slot if self.board.window.tables else 0, key), last))
+        return max(last, self.placed.get((slot if self.board.window.tables else 0, member), last))
 
     def _ordered(self, scores: dict[str, int], slot: int) -> list[str]:
         ties = self.board.ties
-        keys = sorted(scores, key=str.encode)
+        members = sorted(scores, key=str.encode)
         if ties != "key":
-            keys.sort(key=lambda key: self.reached(key, slot), reverse=ties == "last")
-        return sorted(keys, key=lambda key: scores[key], reverse=self.board.sort_order == "desc")
+            members.sort(key=lambda member: self.reached(member, slot), reverse=ties == "last")
+        return sorted(members, key=lambda member: scores[member], reverse=self.board.sort_order == "desc")
 
     def _ranked(self, records: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
         distinct = list(dict.fromkeys(score for _, score in records))
         all_scores = [score for _, score in records]
         return [
             (
-                key,
+                member,
                 score,
                 {
                     "ordinal": place,
@@ -540,5 +544,5 @@ class Reference:
                     "dense": distinct.index(score) + 1,
                 }[self.board.ranks],
             )
-            for place, (key, score) in enumerate(records, 1)
+            for place, (member, score) in enumerate(records, 1)
         ]

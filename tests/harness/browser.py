@@ -109,7 +109,7 @@ async def rows(page: Page) -> list[tuple[str, str, str]]:
     found: list[list[str]] = await page.eval_on_selector_all(
         "#records tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )
-    return [(rank, key, score) for rank, key, score in found]
+    return [(rank, member, score) for rank, member, score in found]
 
 
 async def until_live(page: Page) -> None:
@@ -127,8 +127,8 @@ async def open_menu(page: Page) -> None:
     await page.evaluate("document.querySelector('.menu').open = true")
 
 
-async def until_first(page: Page, key: str) -> None:
+async def until_first(page: Page, member: str) -> None:
     """Wait until a member is in the first row."""
     await page.wait_for_function(
-        "key => document.querySelector('#records tr')?.dataset.member === key", arg=key, timeout=PATIENCE
+        "key => document.querySelector('#records tr')?.dataset.member === key", arg=member, timeout=PATIENCE
     )

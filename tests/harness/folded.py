@@ -46,7 +46,7 @@ class Folded:
         # The fold goes on from packed contents, as from a checkpoint. So packing must lose nothing.
         self.contents = unpack(pack(self.contents))
 
-    def forget(self, key: str) -> None:
+    def forget(self, member: str) -> None:
         """Take a member out of the entries read so far, as an erasure does in SQL.
 
         The changed entries must fold to the contents that the board has after the erasure.
@@ -54,7 +54,7 @@ class Folded:
         last = len(self.entries) - 1
         for place in range(last, -1, -1):
             head, body = self.entries[place]
-            left = without(head, body, key) if head.kind != "forget" else None
+            left = without(head, body, member) if head.kind != "forget" else None
             self.entries[place] = (head, body if left is None else left)
         again = Snapshot()
         for head, body in self.entries:

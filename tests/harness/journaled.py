@@ -48,10 +48,10 @@ class Journaled:
         await asyncio.to_thread(database.work, database._prepare)
         return Drainer(self.client, self.settings, database)
 
-    async def like(self, *keys: str) -> None:
+    async def like(self, *members: str) -> None:
         """Count a like for each member in one batch."""
-        added = await self.ledger.writer.add([make_entry(member, 1, None, None) for member in keys])
-        self.counted += len(keys) - len(added.refused)
+        added = await self.ledger.writer.add([make_entry(member, 1, None, None) for member in members])
+        self.counted += len(members) - len(added.refused)
 
     async def rows(self) -> Rows:
         """The ranking in the store."""

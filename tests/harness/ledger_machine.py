@@ -27,13 +27,13 @@ from tests.harness.store import StoreProcess
 WINDOW, SLOT, FUTURE, DEDUPE = 40, 10, 5, 60
 NOON = 4_000_000_000  # so far in the future that no TTL that a script sets expires during a test
 
-keys = st.sampled_from(["a", "b", "c", "d", "é", "€/?", "\U0001f600"])
+members = st.sampled_from(["a", "b", "c", "d", "é", "€/?", "\U0001f600"])
 MOST = {clock: rolling_board(f"{WINDOW}s", f"{SLOT}s", clock).most for clock in ("server", "event")}
 EDGES = [amount for most in MOST.values() for amount in (most, -most, most // 2, 1 - most, most + 1)]
 amounts = st.one_of(st.sampled_from([1, 1, 1, 2, -1]), st.sampled_from([*EDGES, MAX_SCORE, -MAX_SCORE]))
 offsets = st.one_of(st.none(), st.integers(-WINDOW - 3 * SLOT, FUTURE + SLOT))
 identities = st.one_of(st.none(), st.sampled_from([b"%d" % number * 16 for number in range(3)]))
-batches = st.lists(st.tuples(keys, amounts, offsets, identities), min_size=1, max_size=6)
+batches = st.lists(st.tuples(members, amounts, offsets, identities), min_size=1, max_size=6)
 Batch = list[tuple[str, int, int | None, bytes | None]]
 
 
@@ -157,7 +157,7 @@ class LedgerMachine(StoreMachine):
         """Judge entries one by one. The entries in `beyond` are known to be out of range."""
         bucket = self.time // DEDUPE * DEDUPE
         verdict, newest = Verdict(self.newest), self.current
-        for index, (key, amount, time, identity, _) in enumerate(entries):
+        for index, (member, amount, time, identity, _) in enumerate(entries):
             code = self.refusal(time, newest) or beyond.get(index)
             if self.known(identity, bucket) or (identity is not None and identity in verdict.identities):
                 code = "duplicate"  # the script checks for duplicates before anything else
@@ -166,7 +166,7 @@ class LedgerMachine(StoreMachine):
                 continue
             slot = newest if time is None else time // 1000 // SLOT * SLOT
             assert slot is not None
-            verdict.counted.append((index, (key, amount, slot)))
+            verdict.counted.append((index, (member, amount, slot)))
             if identity is not None:
                 verdict.identities.append(identity)
             newest = verdict.newest = self.moved(newest, slot)
@@ -178,17 +178,17 @@ class LedgerMachine(StoreMachine):
         A member whose entries together stay in range has no such entry.
         """
         held, after = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
-        for key, amount, slot in self.accepted:
-            held[key, slot] = held.get((key, slot), 0) + amount
-        for _, (key, amount, slot) in verdict.counted:
-            after[key, slot] = after.get((key, slot), held.get((key, slot), 0)) + amount
+        for member, amount, slot in self.accepted:
+            held[member, slot] = held.get((member, slot), 0) + amount
+        for _, (member, amount, slot) in verdict.counted:
+            after[member, slot] = after.get((member, slot), held.get((member, slot), 0)) + amount
         found = []
-        for index, (key, amount, slot) in verdict.counted:
-            value = held.get((key, slot), 0) + amount
-            if abs(after[key, slot]) > self.board.most and abs(value) > self.board.most:
+        for index, (member, amount, slot) in verdict.counted:
+            value = held.get((member, slot), 0) + amount
+            if abs(after[member, slot]) > self.board.most and abs(value) > self.board.most:
                 found.append(index)
             else:
-                held[key, slot] = value
+                held[member, slot] = value
         return found
 
     def moved(self, newest: int | None, slot: int) -> int | None:
@@ -259,12 +259,12 @@ class LedgerMachine(StoreMachine):
             self.add([("b", 1, 0, b"%d" % (number + 5) * 16)], 1 - process)
             self.add([("a", 1, 0, identity)], process)
 
-    @rule(key=keys, process=st.integers(0, 1))
-    def cancel(self, key: str, process: int) -> None:
+    @rule(member=members, process=st.integers(0, 1))
+    def cancel(self, member: str, process: int) -> None:
         """Give a member an amount that brings its score to zero, so that it has no record."""
-        self.add([(key, 1, 0, None)], process)
+        self.add([(member, 1, 0, None)], process)
         self.rotate_all(process)
-        self.add([(key, -dict(self.expected()).get(key, 0), 0, None)], process)
+        self.add([(member, -dict(self.expected()).get(member, 0), 0, None)], process)
 
     @precondition(lambda self: self.now > NOON - WINDOW)
     @rule(back=st.integers(1, 2 * SLOT), process=st.integers(0, 1))
@@ -314,10 +314,10 @@ class LedgerMachine(StoreMachine):
         """The ranking by brute force."""
         current = self.current
         totals: Counter[str] = Counter()
-        for key, amount, slot in self.accepted:
+        for member, amount, slot in self.accepted:
             if current is not None and slot >= current - WINDOW:
-                totals[key] += amount
-        ranked = [(key, score) for key, score in totals.items() if score]
+                totals[member] += amount
+        ranked = [(member, score) for member, score in totals.items() if score]
         return sorted(ranked, key=lambda item: (-item[1], item[0].encode()))
 
     @invariant()

@@ -41,7 +41,7 @@ from live.store.board.read.reader import TAG
 from live.store.board.write.correction import Correction, correct
 from live.store.board.write.merging import put_move, read_move
 from live.store.connection.client import connect
-from tests.harness.board_machine import EDGES, FREE, FUTURE, NOON, boards, keys
+from tests.harness.board_machine import EDGES, FREE, FUTURE, NOON, boards, members
 from tests.harness.board_model import Reference
 from tests.harness.machines import StoreMachine
 from tests.harness.past_model import Batch, Past, Step, is_limit
@@ -68,12 +68,12 @@ _PARTS: Final = ("rolling", "slot", "sliding", "calendar", "timezone", "day_star
 
 events = st.tuples(
     st.sampled_from(PRODUCERS),
-    keys,
+    members,
     st.sampled_from([1, 1, 2, 3, 5, -1, 0]),
     st.none() | st.integers(-45, 3) | st.integers(-3 * 3600, FUTURE + 2),
     st.sampled_from(ACTORS),
     st.none() | st.integers(0, 3),
-    st.none() | st.none() | keys,
+    st.none() | st.none() | members,
 )
 batches = st.lists(st.lists(events, min_size=2, max_size=8), min_size=2, max_size=3)
 pauses = st.lists(st.sampled_from([0, 1, 900]), min_size=3, max_size=3)
@@ -124,8 +124,8 @@ class PastMachine(StoreMachine):
         self.database.work(self.database._prepare)
         self.drainer = Drainer(self.client, self.settings, self.database)
         self.advance(1)
-        for key in ("a", "b") if self.board.votes is not None else ():
-            self.register(key, 0)
+        for member in ("a", "b") if self.board.votes is not None else ():
+            self.register(member, 0)
         self.add(data.draw(batches), [0, 1, 900], 0)
 
     def teardown(self) -> None:
@@ -204,29 +204,29 @@ class PastMachine(StoreMachine):
             self.shown.append((self.now + 1, rows))
         self.advance(milliseconds)
 
-    @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
-    def hide(self, *, key: str, hidden: bool, process: int) -> None:
+    @rule(member=members, hidden=st.booleans(), process=st.integers(0, 1))
+    def hide(self, *, member: str, hidden: bool, process: int) -> None:
         """Hide or show a member."""
         if self.adds:
             self.rotate_all()
-        self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
+        self.run(self.ledgers[process].moderation.hide(member, hidden=hidden))
 
         def hide(model: Reference) -> None:
-            (model.hidden.add if hidden else model.hidden.discard)(key)
+            (model.hidden.add if hidden else model.hidden.discard)(member)
             model.cut()
             model.forget_zeros()
 
         self.do(hide)
 
-    @rule(key=keys, process=st.integers(0, 1))
-    def register(self, key: str, process: int) -> None:
+    @rule(member=members, process=st.integers(0, 1))
+    def register(self, member: str, process: int) -> None:
         """Register a member, as for a contest."""
-        self.run(self.ledgers[process].moderation.enter(key, b"{}"))
-        self.do(lambda model: model.entrants.add(key))
+        self.run(self.ledgers[process].moderation.enter(member, b"{}"))
+        self.do(lambda model: model.entrants.add(member))
 
     @precondition(has_events)
     @rule(
-        member=keys,
+        member=members,
         adds=st.booleans(),
         amount=st.sampled_from([-3, -1, 1, 2, 5]),
         seconds=st.one_of(st.none(), st.none(), st.integers(-60, 0)),
@@ -251,7 +251,7 @@ class PastMachine(StoreMachine):
         self.past.steps.append(Step(clock, lambda model: model.correct(member, clock, **again, time=at)))
 
     @precondition(lambda self: self.board.votes is None)
-    @rule(old=keys, new=keys)
+    @rule(old=members, new=members)
     def merge(self, old: str, new: str) -> None:
         """Merge two members."""
         self.rotate_all()
@@ -265,12 +265,12 @@ class PastMachine(StoreMachine):
             self.is_corrected = True
 
     @precondition(lambda self: self.board.votes is not None)
-    @rule(key=keys)
-    def withdraw(self, key: str) -> None:
+    @rule(member=members)
+    def withdraw(self, member: str) -> None:
         """Withdraw a member for which nobody has voted."""
         with suppress(ProblemError):
-            self.run(self.ledgers[0].moderation.withdraw(key))
-            self.do(lambda model: model.entrants.discard(key))
+            self.run(self.ledgers[0].moderation.withdraw(member))
+            self.do(lambda model: model.entrants.discard(member))
 
     @rule(frozen=st.booleans())
     def freeze(self, *, frozen: bool) -> None:
@@ -370,8 +370,8 @@ class PastMachine(StoreMachine):
         self.past.kept, self.has_forgotten = len(self.past.steps), True
         self.shown.clear()
 
-    @rule(key=keys, number=st.integers(0, 5))
-    def repair(self, key: str, number: int) -> None:
+    @rule(member=members, number=st.integers(0, 5))
+    def repair(self, member: str, number: int) -> None:
         """Something in the store becomes wrong. The journal replaces it."""
         self.rotate_all()
         state = self.ledgers[0].state
@@ -379,7 +379,7 @@ class PastMachine(StoreMachine):
         slots = [name for name in names if name.startswith(f"{state.keys.channel}:slot:")]
         rankings = [name for name in names if name.startswith(state.keys.ranking)]
         if number < 3 and slots:
-            self.run(self.client.hset(slots[number % len(slots)], key, 77))
+            self.run(self.client.hset(slots[number % len(slots)], member, 77))
         elif number < 5 and rankings:
             self.run(self.client.zadd(rankings[0], {b"\0" * (TAG if self.board.ties != "key" else 0) + b"ghost": 9}))
         else:

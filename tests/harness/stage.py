@@ -69,18 +69,18 @@ class Stage:
         """The records of one page."""
         return rows_of(await self.page(board, **query))
 
-    async def record(self, board: str, key: str, **query: Any) -> RecordView:
+    async def record(self, board: str, member: str, **query: Any) -> RecordView:
         """The record of a member."""
-        found = await self.get(f"/v1/boards/{board}/records/{key}", **query)
+        found = await self.get(f"/v1/boards/{board}/records/{member}", **query)
         return msgspec.json.decode(found, type=RecordView)
 
-    async def records(self, board: str, *keys: str) -> RecordList:
+    async def records(self, board: str, *members: str) -> RecordList:
         """The records of several members."""
-        return msgspec.json.decode(await self.get(f"/v1/boards/{board}/records", key=keys), type=RecordList)
+        return msgspec.json.decode(await self.get(f"/v1/boards/{board}/records", key=members), type=RecordList)
 
-    async def member_records(self, key: str) -> MemberRecords:
+    async def member_records(self, member: str) -> MemberRecords:
         """The ranks of a member on every board."""
-        return msgspec.json.decode(await self.get(f"/v1/records/{key}"), type=MemberRecords)
+        return msgspec.json.decode(await self.get(f"/v1/records/{member}"), type=MemberRecords)
 
     async def walk(self, board: str, limit: int, **query: Any) -> list[BoardPage]:
         """Every page of a board, from the first to the last."""
@@ -100,9 +100,9 @@ class Stage:
         """The member, the rank and the shown scores of each row of the HTML page."""
         text = (await self.get(f"/boards/{board}")).decode()
         found = []
-        for key, cells in _ROW.findall(text):
+        for member, cells in _ROW.findall(text):
             (rank,) = _RANK.findall(cells)
-            found.append((unescape(key), rank, _NUMBER.findall(cells)))
+            found.append((unescape(member), rank, _NUMBER.findall(cells)))
         return found
 
     async def frame(self, board: str, offset: int = 0) -> ModelViewer:

@@ -77,7 +77,7 @@ class RecordedBoard(Journaled):
         later = self.now + round(seconds * 1000)
         for hour in range(self.now // 1000 // HOUR * HOUR + HOUR, later // 1000 + 1, HOUR):
             if self.board.clock == "server":
-                self.said[hour] = {key: score for key, score, _ in self.model.ranking(hour * 1000)}
+                self.said[hour] = {member: score for member, score, _ in self.model.ranking(hour * 1000)}
         self.now = later
         await set_clock(self.client, self.settings, later)
 
@@ -92,7 +92,7 @@ class RecordedBoard(Journaled):
             for hour in range(stood // 1000 // HOUR * HOUR + HOUR, self.model.newest // 1000 + 1, HOUR):
                 then, counted = deepcopy(before), [one for index, one in enumerate(batch) if index not in refused]
                 then.add([one for one in counted if one[2] is not None and one[2] < hour * 1000], self.now)
-                self.said[hour] = {key: score for key, score, _ in then.ranking(self.now)}
+                self.said[hour] = {member: score for member, score, _ in then.ranking(self.now)}
         while self.board.clock == "server" and await self.ledger.rotator.rotate() is None:
             pass
 
@@ -189,6 +189,6 @@ async def past_is_exact(store: str, folder: Path, kind: str, seed: int, url: str
         assert len(hours) > HOURS // 2
         passed = await line.in_one_pass(hours)
         for hour, rows in zip(hours, passed, strict=True):
-            then = {key: score for key, score in line.said[hour].items() if key != "e"}
+            then = {member: score for member, score in line.said[hour].items() if member != "e"}
             assert dict(rows) == then, f"seed {seed}"
             assert rows == await line.from_events(hour), f"seed {seed}"

@@ -26,7 +26,9 @@ async def with_titles(board: Journaled) -> None:
     """Count a like for each member, and give it a title."""
     keys, names = [f"m{number:04}" for number in range(MEMBERS)], SystemKeys(board.settings.key_prefix)
     await board.like(*keys)
-    titles: dict[Any, Any] = {key: msgspec.json.encode(Item(key, f"{key} ".ljust(TITLE, "x"))) for key in keys}
+    titles: dict[Any, Any] = {
+        member: msgspec.json.encode(Item(member, f"{member} ".ljust(TITLE, "x"))) for member in keys
+    }
     await board.client.hset(names.items, mapping=titles)
     await board.client.incr(names.items_version)
     drainer = await board.drainer()

@@ -80,15 +80,15 @@ async def machine(valkey_url: str, journal: str) -> AsyncIterator[Machine]:
     async with connected(valkey_url, settings) as store, serving(settings, *boards) as client:
         await client.put(f"/v1/boards/contest/records/{OLD}", json={})
         await client.post("/v1/events", json={"key": OLD, "type": "vote", "actor": "me"})
-        for key, amount in ((OTHER, 6), (OLD, 5), (NEW, 3), (OLD, 4)):
-            await send(client, key, amount)
+        for member, amount in ((OTHER, 6), (OLD, 5), (NEW, 3), (OLD, 4)):
+            await send(client, member, amount)
         await drained(settings, store)
         yield Machine(store, client, settings)
 
 
 def expected(sums: dict[str, int], best: dict[str, int], last: dict[str, int]) -> list[dict[str, int]]:
     """The scores on each board, in the order of `KINDS`."""
-    return [sums, sums, sums, best, last, {key: 3 * score for key, score in sums.items()}]
+    return [sums, sums, sums, best, last, {member: 3 * score for member, score in sums.items()}]
 
 
 async def test_one_member_gets_what_the_other_one_has(valkey_url: str, journal: str) -> None:

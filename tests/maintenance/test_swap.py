@@ -221,9 +221,9 @@ class Busy:
             extra = Extra(f"voter{self.now}", b'{"n":1}')
             entries = [make_entry(member, amount, time_of_all, None, extra) for member, amount in events]
             added = await board.ledger.writer.add(entries, [("ann", 4), ("bob", 5)])
-            for index, (key, amount) in enumerate(events):
+            for index, (member, amount) in enumerate(events):
                 if index not in added.refused:
-                    self.told["ann" if index < 4 else "bob"][key] += amount
+                    self.told["ann" if index < 4 else "bob"][member] += amount
 
     async def moderate(self) -> None:
         """Hide members, and show them again."""

@@ -68,9 +68,9 @@ async def merged_under_load(url: str, tmp_path: Path, act: str, *members: str) -
     settings = fresh_settings(url, journal="sqlite", data_dir=tmp_path / "data")
     boards = parse_boards(BOARDS)
     async with connected(url, settings) as store, serving(settings, *boards) as client:
-        for key in members:
+        for member in members:
             for kind in ("a", "b"):
-                await client.post("/v1/events", json={"key": key, "type": kind})
+                await client.post("/v1/events", json={"key": member, "type": kind})
         stopped = asyncio.Event()
         sending = [asyncio.create_task(send_until(client, stopped, *members)) for _ in range(6)]
         printed = await command(settings, act, OLD, NEW, "--yes", "--json")

@@ -249,8 +249,8 @@ async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monke
 
     async with stage(valkey_url) as stage_:
         await stage_.post(*({"key": member, "amount": number + 1} for number, member in enumerate(KEYS[:10])))
-        for key in KEYS[:10]:
-            stage_.follow(key, 3)
+        for member in KEYS[:10]:
+            stage_.follow(member, 3)
         await stage_.agree()
         with monkeypatch.context() as patch:
             patch.setattr(RankLookup, "take", blind)

@@ -105,17 +105,17 @@ class Snapshot(msgspec.Struct, kw_only=True):
         for seen in self.seen.values():
             seen.difference_update(digests)
 
-    def forget_members(self, names: AbstractSet[str]) -> bool:
+    def forget_members(self, members: AbstractSet[str]) -> bool:
         """Remove members. Return whether there were any."""
         fields: list[dict[str, Any]] = [self.entrants, *self.slots.values()]
         for ranking in self.rankings.values():
             fields += ranking.reached, ranking.metadata
-        log = [event for event in self.log if event.member not in names]
-        found = [(held, name) for held in fields for name in names if name in held]
-        is_known = bool(found or self.hidden & names or len(log) < len(self.log))
-        for held, name in found:
-            del held[name]
-        self.hidden -= names
+        log = [event for event in self.log if event.member not in members]
+        found = [(held, member) for held in fields for member in members if member in held]
+        is_known = bool(found or self.hidden & members or len(log) < len(self.log))
+        for held, member in found:
+            del held[member]
+        self.hidden -= members
         self.log = log
         return is_known
 

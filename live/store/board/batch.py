@@ -179,24 +179,24 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         told, votes, log, latest = self.events or _NOTHING, self.votes, batch.events, batch.latest
         times: Sequence[int | None] = [None if ago is None else (latest or 0) - ago for ago in told.times]
         if told.members:
-            names, amounts = [self.members[place] for place in told.members], told.amounts or [1] * len(told.members)
+            members, amounts = [self.members[place] for place in told.members], told.amounts or [1] * len(told.members)
         elif told.ones:
-            names = [name for name, amount in zip(self.members, self.amounts, strict=True) for _ in range(amount)]
-            amounts = [1] * len(names)
+            members = [member for member, amount in zip(self.members, self.amounts, strict=True) for _ in range(amount)]
+            amounts = [1] * len(members)
         elif votes is not None:
-            names, amounts = [self.members[place] for place in votes.members], votes.changes
+            members, amounts = [self.members[place] for place in votes.members], votes.changes
         elif log is not None:
-            names, amounts, times = log.members, log.amounts, log.times
+            members, amounts, times = log.members, log.amounts, log.times
         else:
-            names, amounts = self.members, self.amounts
-        count, numbers = len(names), told.numbers or _numbers(votes, len(names))
+            members, amounts = self.members, self.amounts
+        count, numbers = len(members), told.numbers or _numbers(votes, len(members))
         held = count == len(self.members) and not told.members
         if self.orders and not told.numbers and (held or told.ones):
-            orders = self.orders if held else [self.orders[self.places[name]] for name in names]
+            orders = self.orders if held else [self.orders[self.places[member]] for member in members]
             numbers = [abs(order) or number for order, number in zip(orders, numbers, strict=True)]
         nothing = [0] * count
         columns = zip(
-            names,
+            members,
             amounts,
             numbers,
             [None if time is False else time for time in times or (held and self.times) or [latest] * count],

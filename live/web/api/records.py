@@ -131,14 +131,14 @@ async def _find_ranked(
 ) -> tuple[Sequence[str], SearchPlace | None]:
     """Return up to `room` members of a piece of the ranking, and the next place."""
     page = await ledger.reader.read(_PIECE, start=start, period=wanted.period)
-    names = [record.member for record in page.records]
-    matching = await _matching(live, names, wanted.prefix)
+    members = [record.member for record in page.records]
+    matching = await _matching(live, members, wanted.prefix)
     if len(matching) > room:
-        return matching[:room], SearchPlace(start + names.index(matching[room]))
-    if names and start + len(names) < page.rank_count:
-        return matching, SearchPlace(start + len(names))
+        return matching[:room], SearchPlace(start + members.index(matching[room]))
+    if members and start + len(members) < page.rank_count:
+        return matching, SearchPlace(start + len(members))
     registers = ledger.state.board.votes is not None and wanted.period is None
-    return matching, SearchPlace(start + len(names), ContestantsPlace()) if registers else None
+    return matching, SearchPlace(start + len(members), ContestantsPlace()) if registers else None
 
 
 async def _find_voteless(

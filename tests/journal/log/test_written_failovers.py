@@ -19,7 +19,7 @@ from live.store.board.keys import Keys
 from live.store.board.manage.mending import Mending
 from live.store.board.manage.swap import Write
 from live.store.connection.client import Store
-from tests.harness.board_machine import WINDOWS, BoardMachine, keys
+from tests.harness.board_machine import WINDOWS, BoardMachine, members
 from tests.harness.folded import data_of
 from tests.harness.ledger_machine import simulated
 from tests.harness.machines import run_machine
@@ -64,10 +64,10 @@ class FailoverMachine(BoardMachine):
         super().begin(data)
         self.copy()
 
-    @rule(key=keys)
-    def erase(self, key: str) -> None:
+    @rule(member=members)
+    def erase(self, member: str) -> None:
         """Erase a member. What a store lost of an erasure is not written."""
-        super().erase(key)
+        super().erase(member)
         self.copy()
 
     @rule()

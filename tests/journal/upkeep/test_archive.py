@@ -275,7 +275,7 @@ async def shown_rows(client: httpx.AsyncClient, **query: Any) -> Rows:
     assert [tuple(row) for row in csv.reader(io.StringIO(table))] == [("rank", "member", "score"), *found]
     for path in ("/boards/days", "/embed/days", "/boards/days,others"):
         html = (await client.get(path, params=params)).text
-        assert re.findall(ROW, html) == [(key, rank, score) for rank, key, score in found], path
+        assert re.findall(ROW, html) == [(member, rank, score) for rank, member, score in found], path
     return found
 
 

@@ -69,10 +69,10 @@ def in_order(board: Board, held: dict[str, tuple[int, int]]) -> list[tuple[str, 
     late = -1 if board.ties == "last" else 1
 
     def place(item: tuple[str, tuple[int, int]]) -> tuple[int, int, bytes]:
-        key, (score, reached) = item
-        return (way * score, 0 if board.ties == "key" else late * reached, key.encode())
+        member, (score, reached) = item
+        return (way * score, 0 if board.ties == "key" else late * reached, member.encode())
 
-    return [(key, score) for key, (score, _) in sorted(held.items(), key=place)]
+    return [(member, score) for member, (score, _) in sorted(held.items(), key=place)]
 
 
 @pytest.mark.parametrize("board", all_orders(), ids=lambda board: f"{board.sort_order}-{board.ties}-{board.ranks}")
@@ -84,9 +84,9 @@ async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board:
         for batch in range(6):
             likes = [(f"k{chance.randrange(40)}", chance.choice([-1, 1, 1, 2])) for _ in range(15)]
             await ledger.writer.add([like(member, amount) for member, amount in likes])
-            for number, (key, amount) in enumerate(likes):
-                held[key] = (held.get(key, (0, 0))[0] + amount, batch * 100 + number)
-        held = {key: value for key, value in held.items() if value[0]}
+            for number, (member, amount) in enumerate(likes):
+                held[member] = (held.get(member, (0, 0))[0] + amount, batch * 100 + number)
+        held = {member: value for member, value in held.items() if value[0]}
         whole = await ledger.reader.read(100)
         rows = [(record.member, record.score) for record in whole.records]
         assert rows == in_order(board, held)

@@ -78,7 +78,7 @@ async def test_voters_and_registered_members_are_bounded_too(valkey_url: str) ->
         assert (await ledger.writer.add([make_entry("a", -2, T0, None, Extra("actor 1"))])).refused == {}
         assert (await ledger.writer.add(votes[10:])).refused == {1: FULL}
     async with open_ledger(valkey_url, board_of(Forever(), 2, votes=Votes(registered=True))) as ledger:
-        assert [await ledger.moderation.enter(key, b"{}") for key in "ab"] == [True, True]
+        assert [await ledger.moderation.enter(member, b"{}") for member in "ab"] == [True, True]
         assert not await ledger.moderation.enter("a", b'{"x":1}')
         with pytest.raises(ProblemError, match="too_many_members"):
             await ledger.moderation.enter("c", b"{}")
@@ -102,9 +102,9 @@ async def _first_come(store: str, most: int, batches: list[list[tuple[str, int]]
     async with open_ledger(store, board_of(Forever(), most)) as ledger:
         for batch in batches:
             expected = {}
-            for index, (key, amount) in enumerate(batch):
-                if key in held or len(held) < most:
-                    held[key] += amount
+            for index, (member, amount) in enumerate(batch):
+                if member in held or len(held) < most:
+                    held[member] += amount
                 else:
                     expected[index] = FULL
             assert (

@@ -66,10 +66,10 @@ async def test_every_lookup_matches_the_whole_board(
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add(batch)
         wanted = [(f"k{number}", around) for number in range(13)]
-        for (key, _), page in zip(wanted, await look_up(ledger, *wanted), strict=True):
+        for (member, _), page in zip(wanted, await look_up(ledger, *wanted), strict=True):
             assert page.rank_count == len(whole)
             assert page.total_score == sum(score for _, score, _ in whole)
-            place = next((place for place, row in enumerate(whole) if row[0] == key), None)
+            place = next((place for place, row in enumerate(whole) if row[0] == member), None)
             if place is None:
                 assert page.records == ()
             else:
@@ -91,8 +91,8 @@ async def test_many_members_are_read_in_bounded_calls(valkey_url: str) -> None:
         pages = await look_up(ledger, *wanted)
         calls = (await ledger.state.client.info("commandstats"))["cmdstat_evalsha"]["calls"]
         assert 600 * 20 / 1500 < calls <= 600 * 70 / 1500
-        for (key, around), page in zip(wanted, pages, strict=True):
-            alone = await ledger.reader.find(key, around)
+        for (member, around), page in zip(wanted, pages, strict=True):
+            alone = await ledger.reader.find(member, around)
             assert shown(page.records) == ([] if alone is None else shown(alone.records))
             assert alone is None or (page.start, page.offset, page.epoch) == (alone.start, alone.offset, alone.epoch)
         assert await look_up(ledger) == []
@@ -156,8 +156,14 @@ async def test_equal_lookups_do_not_depend_on_the_offset(valkey_url: str) -> Non
             [make_entry(member, amount, 1000) for member, amount in zip("abcd", (9, 7, 5, 3), strict=True)]
         )
         (before,) = await ledger.reader.places([("a", 1)])
-        for key, amount, same in (("d", 1, True), ("b", 1, False), ("b", -1, True), ("e", 1, False), ("e", -1, True)):
-            await ledger.writer.add([make_entry(key, amount, 1000)])
+        for member, amount, same in (
+            ("d", 1, True),
+            ("b", 1, False),
+            ("b", -1, True),
+            ("e", 1, False),
+            ("e", -1, True),
+        ):
+            await ledger.writer.add([make_entry(member, amount, 1000)])
             (after,) = await ledger.reader.places([("a", 1)])
             assert after.is_same(before) is same
             assert ledger.reader.page(after).offset > ledger.reader.page(before).offset
@@ -179,7 +185,7 @@ async def test_a_wrong_order_is_detected(valkey_url: str) -> None:
 
 def test_neighbours_are_cut_from_a_larger_page() -> None:
     """The gap is to the record above, whether it is shown or not. The first record has no gap."""
-    records = [Record(key, score, rank) for rank, (key, score) in enumerate((("a", 9), ("b", 7), ("c", 7)), 1)]
+    records = [Record(member, score, rank) for rank, (member, score) in enumerate((("a", 9), ("b", 7), ("c", 7)), 1)]
     assert neighbourhood(records, "a", 0) == (records[0], None, records[:1])
     assert neighbourhood(records, "b", 0) == (records[1], 2, records[1:2])
     assert neighbourhood(records, "c", 1) == (records[2], 0, records[1:])

@@ -49,21 +49,23 @@ def test_quotas_equal_a_plain_count(valkey_url: str, votes: list[tuple[str, str,
 
 async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
     mine, its, sums, expected = Counter[str](), Counter[tuple[str, str]](), Counter[str](), {}
-    for index, (actor, key, change) in enumerate(votes):
-        if change > 0 and (mine[actor] >= 2 or its[actor, key] >= 1):
+    for index, (actor, member, change) in enumerate(votes):
+        if change > 0 and (mine[actor] >= 2 or its[actor, member] >= 1):
             expected[index] = "quota_exceeded"
-        elif its[actor, key] + change < 0:
+        elif its[actor, member] + change < 0:
             expected[index] = "vote_missing"
         else:
             mine[actor] += change
-            its[actor, key] += change
-            sums[key] += change
+            its[actor, member] += change
+            sums[member] += change
     async with open_ledger(store, QUOTAS) as ledger:
         entries = [make_entry(member, change, T0, None, Extra(actor)) for actor, member, change in votes]
         if entries:
             assert (await ledger.writer.add(entries)).refused == expected
         page = await ledger.reader.read(100)
-        assert {record.member: record.score for record in page.records} == {key: n for key, n in sums.items() if n}
+        assert {record.member: record.score for record in page.records} == {
+            member: n for member, n in sums.items() if n
+        }
 
 
 @pytest.mark.parametrize("actor", ["alice\\nAda", "\\u0000", "a\\u007f", "\\u0085"])

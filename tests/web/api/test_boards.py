@@ -158,10 +158,10 @@ async def test_an_invalid_cursor_is_refused(valkey_url: str, cursor: str) -> Non
         assert (response.status_code, response.json()["code"]) == (400, "cursor_invalid")
 
 
-@pytest.mark.parametrize("key", ["a", "é/?#%", "\U0001f600", 'quote"', "k" * 1024])
-def test_a_cursor_holds_any_position(key: str) -> None:
+@pytest.mark.parametrize("member", ["a", "é/?#%", "\U0001f600", 'quote"', "k" * 1024])
+def test_a_cursor_holds_any_position(member: str) -> None:
     """A cursor decodes to the position that was encoded, even to a negative score, and needs no escapes in a URL."""
-    for cursor in (Cursor("after", -3, key.encode(), None), Cursor("before", 2**53, bytes(range(248, 256)), -3600)):
+    for cursor in (Cursor("after", -3, member.encode(), None), Cursor("before", 2**53, bytes(range(248, 256)), -3600)):
         word = encode_cursor(cursor)
         assert decode_cursor(word) == cursor
         assert quote(word, safe="") == word
@@ -188,7 +188,7 @@ async def test_a_page_can_surround_a_score(valkey_url: str, score: int, keys: st
     async with server(valkey_url, *events) as client:
         page = (await client.get(f"/v1/boards/posts?limit=3&score={score}")).json()
         assert "".join(record["key"] for record in page["records"]) == keys
-        assert [record["rank"] for record in page["records"]] == ["abcde".index(key) + 1 for key in keys]
+        assert [record["rank"] for record in page["records"]] == ["abcde".index(member) + 1 for member in keys]
         assert (page["prev_cursor"] is None) == keys.startswith("a")
         assert (page["next_cursor"] is None) == keys.endswith("e")
 
@@ -347,8 +347,8 @@ async def test_a_member_that_is_not_on_the_board_is_404(valkey_url: str) -> None
     """The member was never liked, or has a score of zero."""
     async with server(valkey_url, {"key": "a"}) as client:
         await post(client, {"key": "a", "amount": -1})
-        for key in ("a", "b"):
-            response = await client.get(f"/v1/boards/posts/records/{key}")
+        for member in ("a", "b"):
+            response = await client.get(f"/v1/boards/posts/records/{member}")
             assert (response.status_code, response.json()["code"]) == (404, "record_not_found")
 
 

@@ -27,10 +27,10 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def event(key: str, **attributes: Any) -> CloudEvent:
+def event(member: str, **attributes: Any) -> CloudEvent:
     """A like made by the SDK, with its own id."""
     data = attributes.pop("data", None)
-    return CloudEvent({"type": "like", "source": "/tests", "subject": key, **attributes}, data)
+    return CloudEvent({"type": "like", "source": "/tests", "subject": member, **attributes}, data)
 
 
 def batch(*events: CloudEvent) -> HTTPMessage:
@@ -52,22 +52,22 @@ async def send(client: httpx.AsyncClient, message: HTTPMessage) -> dict[str, Any
     return answer
 
 
-async def score(client: httpx.AsyncClient, key: str, board: str = "posts") -> int:
+async def score(client: httpx.AsyncClient, member: str, board: str = "posts") -> int:
     """The score of a member; 0 if it is not on the board."""
-    response = await client.get(f"/v1/boards/{board}/records/{key}")
+    response = await client.get(f"/v1/boards/{board}/records/{member}")
     return int(response.json()["score"]) if response.status_code == 200 else 0
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_event_of_the_sdk_counts(client: httpx.AsyncClient, mode: str) -> None:
     """The event may have any data and an amount. If the event is sent again, it is a duplicate."""
-    key = f"caf\u00e9 \u20ac \U0001f600 100% {mode}"
+    member = f"caf\u00e9 \u20ac \U0001f600 100% {mode}"
     for number, data in enumerate([None, {"a": 1}, "text", b"\x00\xff"]):
-        message = MODES[mode](event(key, id=f"{mode}-{number}", amount=10, data=data))
+        message = MODES[mode](event(member, id=f"{mode}-{number}", amount=10, data=data))
         first, second = await send(client, message), await send(client, message)
         assert (first["accepted"], first["duplicate"], first["rejected"]) == (1, 0, [])
         assert (second["accepted"], second["duplicate"], second["rejected"]) == (0, 1, [])
-        assert await score(client, key) == 10 * (number + 1)
+        assert await score(client, member) == 10 * (number + 1)
 
 
 async def test_the_identity_is_the_same_in_every_mode(client: httpx.AsyncClient) -> None:

@@ -58,14 +58,14 @@ KINDS = ("posts", "seconds", "days", "best", "last")
 WHY = "counted twice"
 
 
-async def correct(client: httpx.AsyncClient, board: str, key: str, **change: Any) -> httpx.Response:
+async def correct(client: httpx.AsyncClient, board: str, member: str, **change: Any) -> httpx.Response:
     """Correct a score, with a reason."""
-    return await client.patch(f"/v1/boards/{board}/records/{key}", json={"reason": WHY, **change})
+    return await client.patch(f"/v1/boards/{board}/records/{member}", json={"reason": WHY, **change})
 
 
-async def score(client: httpx.AsyncClient, board: str, key: str, **query: str) -> int:
+async def score(client: httpx.AsyncClient, board: str, member: str, **query: str) -> int:
     """The score of a member."""
-    answer = await client.get(f"/v1/boards/{board}/records/{key}", params=query)
+    answer = await client.get(f"/v1/boards/{board}/records/{member}", params=query)
     assert answer.status_code == 200, answer.text
     return int(answer.json()["score"])
 

@@ -65,8 +65,8 @@ async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None
     async with server(valkey_url, *BOARDS, anonymous_admin=True) as client:
         await post(client, *({"key": member, "amount": 10 - place} for place, member in enumerate(NAMES)))
         await post(client, *({"type": "run", "key": member, "fields": {"levels": 9}} for member in NAMES))
-        for key in NAMES:
-            assert (await client.put(f"/v1/boards/pets/records/{key}", json={})).status_code == 201
+        for member in NAMES:
+            assert (await client.put(f"/v1/boards/pets/records/{member}", json={})).status_code == 201
         await post(client, {"type": "vote", "key": "anton", "actor": "a"})
         for board in ("rolling", "sliding", "weeks", "both"):
             assert await names(client, board, prefix="An") == ["Anna", "anton", "ANNIKA", "An"]

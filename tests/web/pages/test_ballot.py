@@ -57,7 +57,7 @@ async def register(client: httpx.AsyncClient, *members: str, board: str = "pets"
 
 def members(page: str) -> list[str]:
     """Return the members in the table of a page."""
-    return [html.unescape(key) for key in re.findall(r'<tr data-member="([^"]*)"', page)]
+    return [html.unescape(member) for member in re.findall(r'<tr data-member="([^"]*)"', page)]
 
 
 def link(page: str, words: str) -> str | None:

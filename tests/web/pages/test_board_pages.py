@@ -172,7 +172,7 @@ async def test_a_past_period_is_static(valkey_url: str) -> None:
     It has links to the neighbouring periods that are kept, and to the current period.
     """
     async with server(valkey_url, WEEK, *({"board": "week", **event} for event in WEEKS)) as client:
-        for name, key, expected_links in (
+        for name, member, expected_links in (
             ("previous", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
             ("2025-W47", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
             ("2025-W46", "b", {"up": "?period=current", "next": "?period=2025-W47"}),
@@ -180,7 +180,7 @@ async def test_a_past_period_is_static(valkey_url: str) -> None:
         ):
             for path in ("/boards/week", "/embed/week"):
                 html = (await client.get(path, params={"period": name})).text
-                assert [cells[1] for cells in rows(html)] == [key]
+                assert [cells[1] for cells in rows(html)] == [member]
                 assert links(html) == expected_links
                 assert "board.js" not in html
                 assert "Not live" in html
@@ -235,8 +235,8 @@ async def test_a_contest_of_registered_members_counts_them(valkey_url: str) -> N
     """The page shows the number of all contestants and the number of contestants with votes."""
     contest = CONTEST.replace("per_actor = 4", "per_actor = 4, registered = true")
     async with server(valkey_url, contest) as client:
-        for key in ("x", "y", "z"):
-            assert (await client.put(f"/v1/boards/cakes/records/{key}", json={})).status_code == 201
+        for member in ("x", "y", "z"):
+            assert (await client.put(f"/v1/boards/cakes/records/{member}", json={})).status_code == 201
         html = (await client.get("/boards/cakes")).text
         assert "Contestants <b>3</b>" in html
         assert 'With votes <b id="rank-count">0</b>' in html
@@ -288,16 +288,16 @@ async def test_readers_who_follow_members_share_a_page(valkey_url: str, monkeypa
         {"board": "north", "key": member, "amount": 90 - at} for at, member in enumerate([*members, "last"])
     ]
     async with server(valkey_url, UNION + SONGS, *events) as client:
-        for key in ("voteless", *members):
-            assert (await client.put(f"/v1/boards/songs/records/{quote(key, safe='')}", json={})).status_code == 201
+        for member in ("voteless", *members):
+            assert (await client.put(f"/v1/boards/songs/records/{quote(member, safe='')}", json={})).status_code == 201
         item = {"title": "Last <i>", "url": "https://example.org/?a&b"}
         assert (await client.put("/v1/items/last", json=item)).status_code == 204
-        followed = [quote_plus(key) for key in (*members, "last", "nobody", "voteless")]
+        followed = [quote_plus(member) for member in (*members, "last", "nobody", "voteless")]
         for path in ("/boards/north?limit=5", "/boards/north?limit=3&start=2", "/boards/songs?lang=zh-Hans"):
             drawn.clear()
-            shared = [(await client.get(f"{path}&key={key}")).text for key in followed]
+            shared = [(await client.get(f"{path}&key={member}")).text for member in followed]
             assert len(drawn) == 1
-            alone = [(await client.get(f"{path}&key={key}&find=")).text for key in followed]
+            alone = [(await client.get(f"{path}&key={member}&find=")).text for member in followed]
             assert len(drawn) == 1 + len(followed)
             assert shared == [page.replace("&amp;find=", "") for page in alone]
             assert len(set(shared)) == len(followed)

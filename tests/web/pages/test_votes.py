@@ -68,7 +68,7 @@ async def page(visitor: Visitor, path: str) -> httpx.Response:
 
 def buttons(html: str) -> dict[str, str]:
     """The text of the button of each member, with a star if the button takes a vote back."""
-    return {key: unescape(text) + ("*" if name == "undo" else "") for name, key, text in _BUTTON.findall(html)}
+    return {member: unescape(text) + ("*" if name == "undo" else "") for name, member, text in _BUTTON.findall(html)}
 
 
 def left(html: str) -> str:

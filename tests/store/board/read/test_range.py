@@ -123,9 +123,9 @@ async def _extreme(store: str, board: Board, batches: list[list[tuple[str, int, 
     async with open_ledger(store, board, rotation_step=2) as ledger:
         for batch in [*batches, *([[("b", 1, 4)]] * 8)]:
             entries = []
-            for key, amount, step in batch:
+            for member, amount, step in batch:
                 now += step * (HOUR // 4 if isinstance(board.window, Periods) else 2)
-                entries.append((key, amount, now))
+                entries.append((member, amount, now))
             added = await ledger.writer.add([make_entry(member, amount, at * 1000) for member, amount, at in entries])
             assert set(added.refused.values()) <= {CODE}
             accepted += [entry for index, entry in enumerate(entries) if index not in added.refused]
@@ -140,14 +140,14 @@ async def _extreme(store: str, board: Board, batches: list[list[tuple[str, int, 
 def alive(board: Board, accepted: list[tuple[str, int, int]], newest: int | None) -> dict[str, int]:
     """Compute the scores from all accepted events by brute force."""
     window, sums = board.window, Counter[str]()
-    for key, amount, at in accepted:
+    for member, amount, at in accepted:
         assert newest is not None
         if isinstance(window, Sliding):
             counts = at > newest - window.length
         else:
             counts = window.slot_at(at).start >= window.oldest(window.slot_at(newest).start)
-        sums[key] += amount if counts else 0
-    return {key: score for key, score in sums.items() if score}
+        sums[member] += amount if counts else 0
+    return {member: score for member, score in sums.items() if score}
 
 
 async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str) -> None:

@@ -145,9 +145,9 @@ def test_a_batch_is_planned_like_its_single_entries(
         refused |= alone.refused
         tills += [] if alone.till is None else [alone.till]
         for slot, group in alone.slots.items():
-            for key, amount in zip(group.members, group.amounts, strict=True):
+            for member, amount in zip(group.members, group.amounts, strict=True):
                 sums = slots.setdefault(slot, {})
-                sums[key] = sums.get(key, 0) + amount
+                sums[member] = sums.get(member, 0) + amount
     assert (amounts(whole), whole.refused) == (slots, refused)
     assert whole.batch.reached == (clock.newest if by_event else whole.current)
     if entries and not by_event:
