@@ -101,17 +101,16 @@ def _parse_token_keys(text: str) -> str:
 
 def _described(
     meaning: str,
-    buys: str,
     costs: str,
     reads: Callable[[str], Any] = str,
     in_words: str = "",
     **bounds: Any,  # noqa: ANN401 - of Meta
 ) -> Meta:
-    """Describe a setting: what it means, and what a larger value, or another than the default, buys and costs.
+    """Describe a setting: what it means, and what a larger value, or another than the default, costs.
 
     `reads` makes its value, or each of its values, of a text. `in_words` says which texts are valid.
     """
-    extra = {"buys": buys, "costs": costs, "reads": reads} | ({"in_words": in_words} if in_words else {})
+    extra = {"costs": costs, "reads": reads} | ({"in_words": in_words} if in_words else {})
     return Meta(description=meaning, extra=extra, **bounds)
 
 
@@ -121,215 +120,166 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Each setting takes one to three lines. The formatter would spread it over up to eight lines.
     # fmt: off
     host: Annotated[str, _described(
-        "address to listen on",
-        "other machines reach the server",
+        "address to listen on; `0.0.0.0` lets other machines in",
         "needs API keys and `LIVE_ALLOWED_HOSTS`")] = "127.0.0.1"
     port: Annotated[int, _described(
         "port to listen on; 0 picks a free one",
-        "several servers on one machine",
         "ports below 1024 need a privilege", ge=0, le=65535)] = 8000
     store: Annotated[str, _described(
         "address of the store: `redis://…`, `unix://…`, `redis+sentinel://…` or `redis+cluster://…`, with "
         "`rediss` for TLS; without it, an embedded Valkey starts",
-        "several servers share boards; replicas",
         "a store to run, and a round trip per batch")] = ""
     data_dir: Annotated[Path, _described(
         "directory of the embedded Valkey, the SQLite journal and the server's own files",
-        "a larger or faster disk",
         "moving it means stopping the server", Path)] = Path("live-data")
     store_memory: Annotated[int, _described(
         "memory limit of the embedded Valkey; 0 is half of the machine or container",
-        "more members and longer windows",
         "up to twice as much while the store rewrites its file",
         _parse_size)] = 0
     journal: Annotated[str, _described(
         "database of the journal: `sqlite` (a file in the data directory), `postgresql://…` or `off`",
-        "recovery of a lost store, the past, exports",
         "about 3 MB of disk per million events")] = "sqlite"
     journal_ack: Annotated[bool, _described(
-        "acknowledge events only when the journal's database has them too",
-        "no event is lost with one disk",
+        "acknowledge events only when the journal's database has them too, so that the loss of one disk loses none",
         "each batch also waits for SQL")] = False
     journal_backlog: Annotated[int, _described(
-        "bytes of a board's journal that may wait in the store; beyond it, POST returns 503",
-        "the database may be away for longer",
+        "bytes of a board's journal that may wait in the store while the database is away; beyond it, POST returns "
+        "503",
         "memory of the store per board", _parse_size)] = 256 * 1024**2
     journal_events: Annotated[int, _described(
         "how long the journal keeps each event",
-        "a longer past, event by event",
         "disk", parse_retention)] = DEFAULT_RETENTION
     journal_periods: Annotated[int, _described(
         "how long the journal keeps old periods of calendar boards",
-        "older periods stay readable",
         "disk: a row per member and period", parse_retention)] = 400 * 86400
     max_boards: Annotated[int, _described(
         "maximum boards",
-        "more boards",
         "memory and background work for each", ge=1)] = 1000
     boards: Annotated[Path | None, _described(
         "TOML file that defines boards at each start and reload; without it, an empty store gets `posts`",
-        "boards in version control",
         "a file to deliver to each server", Path)] = None
     workers: Annotated[int, _described(
-        "number of server processes",
-        "more processor cores for requests and viewers",
+        "number of server processes, each for one processor core",
         "about 100 MB of memory each", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
         "what to serve: `ingest` takes events, `viewers` serves boards, `all` does both",
-        "viewers can't slow down events",
         "two kinds of servers, and a proxy")] = "all"
     demo: Annotated[bool, _described(
         "generate sample events, and sample boards unless there is a boards file",
-        "boards that move without a producer",
         "invented events in your data directory")] = False
     open: Annotated[bool, _described(
         "accept events without an API key, from any address",
-        "producers need no API key",
         "everybody who reaches the server can send events")] = False
     allowed_hosts: Annotated[tuple[str, ...], _described(
         "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; `*` allows "
         "any",
-        "the server answers under these names",
         "whoever controls such a name can point browsers here", check_pattern)] = ()
     trusted_proxies: Annotated[tuple[str, ...], _described(
         "proxies whose `X-Forwarded-…` headers count: addresses and networks, comma-separated",
-        "limits for each client behind a proxy; `https` links",
         "these addresses can pretend to be any client", check_network)] = ()
     root_path: Annotated[str, _described(
         "path at which a proxy serves this server, such as `/live`",
-        "one host for several applications",
-        "the proxy must cut the path off", check_root_path)] = ""
+        "the proxy must pass the path on unchanged", check_root_path)] = ""
     anonymous_admin: Annotated[bool, _described(
         "let programs that post from this machine without an API key also change boards",
-        "local scripts need no API key",
         "every program on the machine can delete boards")] = False
     visibility: Annotated[Literal["public", "private"], _described(
         "who may read boards that set no `visibility`: `public` or `private`",
-        "with `private`, no board is public by mistake",
         "every viewer needs an API key or token; no caches"
     )] = "public"
     token_secret: Annotated[TokenSecret, _described(
         "secret of at least 32 bytes that signs viewer tokens (HS256)",
-        "your application decides who watches and votes",
         "whoever has the secret can sign any token", _parse_token_secret)] = TokenSecret()
     token_jwks: Annotated[str, _described(
         "file or `https` address of the public keys of viewer tokens (JSON Web Key Set: RS256, ES256 or EdDSA)",
-        "tokens of an identity provider; no secret here",
         "new keys need the address to answer", _parse_token_keys)] = ""
     token_audience: Annotated[str, _described(
         "`aud` that viewer tokens must have",
-        "tokens for other applications are refused",
         "signers must name it", min_length=1)] = "live-board"  # noqa: S105 - no password
     token_issuer: Annotated[str, _described(
         "`iss` that viewer tokens must have; empty allows any",
-        "tokens of other signers are refused",
         "signers must name it")] = ""
     tokens_since: Annotated[int, _described(
         "refuse viewer tokens signed before this time, such as `2026-11-24T12:00:00Z`, or without `iat`",
-        "all stolen tokens end at once",
         "everybody needs a new token", _parse_instant)] = 0
     metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
         "who may read `/metrics`: `open` everybody, `key` API keys that may `read` or `admin`, `off` nobody; "
         "`auto` is `key` with a private board, else `open`",
-        "`open`: a monitor without an API key",
         "`open` shows the load and the boards' names")] = "auto"
     admin_page: Annotated[Literal["off", "local", "on"], _described(
         "browsers that may open the admin page: `off` none, `local` those on this machine without a proxy, `on` "
         "all, with TLS",
-        "moderation in a browser",
         "with `on`, a stolen admin API key works from everywhere")] = "local"
     rate: Annotated[int, _described(
         "events per second of a producer without a rate of its own; 0 is no limit",
-        "faster producers",
         "one producer can delay the others", ge=0)] = 100_000
     read_rate: Annotated[int, _described(
         "reads per second of an API key, or of an address without one; 0 is no limit",
-        "more people behind one address",
         "one client can delay the others", ge=0)] = 5000
     like_rate: Annotated[int, _described(
-        "likes per second of an address, or of a voter with a token; 0 is no limit",
-        "a hall of phones behind one address votes at once",
+        "likes per second of an address, such as that of a hall, or of a voter with a token; 0 is no limit",
         "one person with many cookies can vote as often", ge=0)] = 50
     key_prefix: Annotated[str, _described(
-        "prefix of every key in the store",
-        "several installations in one store",
+        "prefix of every key in the store, for several installations in one store",
         "separate boards, API keys and journals", pattern="^[a-z0-9_-]{1,32}$",
         in_words="1 to 32 of a-z, 0-9, - and _, such as live-2")] = "live"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _described(
-        "lowest severity to log",
-        "`debug` shows why something happens",
+        "lowest severity to log; `debug` shows why something happens",
         "more lines and time per request")] = "info"
 
     max_connections: Annotated[int, _described(
         "maximum HTTP connections, besides viewers; one address may have half",
-        "more clients at once",
         "a file descriptor and memory each", ge=1)] = 4096
     max_unanswered: Annotated[int, _described(
         "bytes of unanswered bodies; one address may have half, and unread responses take twice as much",
-        "more large bodies at once",
         "memory of the process", ge=65536)] = 128 * 1024 * 1024
     idle_timeout: Annotated[float, _described(
-        "how long a connection may be idle between requests",
-        "fewer handshakes; set it above a proxy's",
+        "how long a connection may be idle between requests; set it above that of a proxy",
         "idle clients keep connections", parse_time)] = 60.0
     max_body: Annotated[int, _described(
         "maximum bytes of a POST body, decompressed",
-        "larger batches",
         "1 MiB can hold up other clients for 50 ms", ge=1)] = 256 * 1024
     dedupe_window: Annotated[float, _described(
         "how long event ids are remembered, at least",
-        "late repetitions still count once",
         "about 40 bytes of the store per id", parse_time)] = 86400.0
     store_timeout: Annotated[float, _described(
-        "how long to wait for a reply of the store",
-        "a slow or distant store still counts",
+        "how long to wait for a reply of the store; more for a distant one",
         "a dead store is noticed later", parse_time)] = 1.0
     write_deadline: Annotated[float, _described(
         "how long to retry a write before POST returns 503; `8s` with Sentinels or a Cluster",
-        "a longer failover refuses no event",
         "longer waits before a refusal", parse_time)] = 0.0
     wait_replicas: Annotated[int, _described(
         "replicas that must have a write before it is acknowledged; 1 with Sentinels or a Cluster",
-        "events survive the loss of as many stores",
         "a round trip per batch; too few replicas stop all events", ge=0, le=5)] = -1
 
     cache: Annotated[int, _described(
         "how long caches may answer reads of boards; `off` makes them ask each time",
-        "a CDN answers most reads",
         "boards are that much older", parse_cache_time)] = 0
 
     rotation_step: Annotated[int, _described(
         "members of an old slot to subtract per script call",
-        "slots of large boards leave sooner",
         "events wait longer: 1 ms per 64 members", ge=1, le=2000)] = 64
 
     conflation_interval: Annotated[float, _described(
         "minimum time between two messages to a viewer",
-        "less processor time and bandwidth",
         "viewers see changes later", parse_time)] = 0.1
     max_viewers: Annotated[int, _described(
         "maximum viewers; one address may have half",
-        "more people watch at once",
         "1.9 KB, a file descriptor and processor time each", ge=0)] = 20_000
     max_board_viewers: Annotated[int, _described(
         "maximum viewers of one board",
-        "a board may be more popular",
         "fewer places for other boards", ge=0)] = 20_000
     slow_timeout: Annotated[float, _described(
         "how long a viewer may read nothing before it is disconnected",
-        "viewers with a bad connection stay",
         "places and buffers of absent viewers", parse_time)] = 15.0
     max_items: Annotated[int, _described(
         "maximum members with a title",
-        "more titles and pictures",
         "memory in the store and each process", ge=0)] = 100_000
     image_hosts: Annotated[tuple[str, ...], _described(
         "hosts of members' pictures, comma-separated, such as `img.example.org` or `*.example.org`",
-        "pictures beside names",
         "these hosts learn viewers' addresses", check_pattern)] = ()
     allowed_origins: Annotated[tuple[str, ...], _described(
         "other origins whose pages may watch boards and vote with tokens, comma-separated",
-        "boards on pages of other sites",
         "these pages can vote for their visitors", check_origin)] = ()
     # fmt: on
 
@@ -346,7 +296,7 @@ METAS: Final[Mapping[str, Meta]] = {
     field.name: next(part for part in field.type.__metadata__ if isinstance(part, Meta))
     for field in msgspec.structs.fields(Settings)
 }
-"""What describes each setting. Its `extra` has what a larger value buys and costs, and the function that reads it."""
+"""What describes each setting. Its `extra` has what a larger value costs, and the function that reads it."""
 
 
 def environment_name(setting: str) -> str:
