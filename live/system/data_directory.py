@@ -18,6 +18,7 @@ log = structlog.get_logger()
 LOCK: Final = "lock"
 UMASK: Final = 0o077
 
+_PRIVATE: Final = Path("/var/lib/private")  # systemd keeps the directories of dynamic users in it
 _OURS: Final = (LOCK, "valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # files of the server
 _PAUSE: Final = 0.05
 _FULL: Final = 0.01  # share of a disk; below this, it counts as full
@@ -44,9 +45,13 @@ def require_owner(folder: Path) -> None:
     """Refuse to use the directory of another user as root. Otherwise a server of this user would find files of root."""
     if os.geteuid() != 0 or not folder.exists() or (status := folder.stat()).st_uid == 0:
         return
+    user = f"setpriv --reuid={status.st_uid} --regid={status.st_gid} --clear-groups"
+    if (real := folder.resolve()).parent == _PRIVATE:  # only units of systemd can enter it
+        unit = f"-p DynamicUser=yes -p User={real.name} -p StateDirectory={real.name}"
+        user = f"systemd-run --pipe --wait --quiet --collect {unit} -p EnvironmentFile=-/etc/{real.name}.env"
     raise SetupError(
         f"the data directory {folder} belongs to the user with id {status.st_uid}, who can't use files that root makes "
-        f"there: put `setpriv --reuid={status.st_uid} --regid={status.st_gid} --clear-groups` before the command"
+        f"there: put `{user}` before the command"
     )
 
 

@@ -56,13 +56,26 @@ done
 chmod 1777 /tmp
 awk '{print $2}' /proc/mounts | while read -r place; do
   case $place in
-  /tmp|/var/lib|/var/lib/*|/mnt/lib*|/proc*|/sys*|/dev*) ;;
+  /tmp|/var/lib|/var/lib/*|/mnt|/mnt/*|/proc*|/sys*|/dev*) ;;
   *) mount -o remount,bind,ro "$place" 2>/dev/null || true ;;
   esac
 done
 ! touch /opt/anything 2>/dev/null
 echo ready
 exec cat
+"""
+# A unit has only its own directories of the state, and can write nothing else.
+_STATE: Final = """
+names=$1; shift
+for name in $names; do
+  mkdir -p "/mnt/state/$name"; mount --bind "/var/lib/private/$name" "/mnt/state/$name"
+done
+mount -o remount,bind,ro /var/lib
+mount -t tmpfs -o mode=755 none /var/lib/private
+for name in $names; do
+  mkdir "/var/lib/private/$name"; mount --bind "/mnt/state/$name" "/var/lib/private/$name"
+done
+exec "$@"
 """
 _AS_THIRD: Final = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.execvp(sys.argv[2], sys.argv[2:])"
 # `LISTEN_PID` is the id of the process that takes the socket.
@@ -102,18 +115,21 @@ class Host:
         """The content of `/etc/live-board.env`, which systemd reads as root."""
         self.key = ""
         self.url = ""
+        self._installed = 0
         self.log = folder / "log"
         self.preloaded: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
         for path in (folder, self.opt, self.lib):
             path.mkdir(exist_ok=True)
             path.chmod(0o755)
+        (self.lib / "private").mkdir(mode=0o700, exist_ok=True)
         self._listener: socket.socket | None = None
         self._namespace: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         """Install the present version, and make the namespace and the socket of the service."""
         self.install()
+        self.switch()
         kept = [str(ROOT), sys.prefix, sys.base_prefix]
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", _MOUNT, "sh"]
         self._namespace = subprocess.Popen(
@@ -134,20 +150,30 @@ class Host:
             self.close_socket()
             self._namespace.communicate(timeout=DEADLINE)
 
-    def install(self, version: str = __version__, changes: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        """Put a version in place of the installed one. `changes` are mistakes in its files."""
-        made = self.opt / f"new-{version}"
-        program = made / "bin" / "live"
+    def install(self, version: str = __version__, changes: Mapping[str, Mapping[str, str]] | None = None) -> str:
+        """Install a version beside the others, and return its program. `changes` are mistakes in its files."""
+        self._installed += 1
+        folder = self.opt / f"live-board-{self._installed}"
+        program = folder / "bin" / "live"
         program.parent.mkdir(parents=True)
         lib = str(ROOT)
         if version != __version__ or changes:
-            lib = "/opt/live-board/lib"
-            self._copy(made / "lib", version, changes or {})
+            lib = f"/opt/{folder.name}/lib"
+            self._copy(folder / "lib", version, changes or {})
         program.write_text(f'#!/bin/sh\nPYTHONPATH={lib} exec {sys.executable} -m live "$@"\n', encoding="utf-8")
         program.chmod(0o755)
-        if (place := self.opt / "live-board").exists():
-            shutil.rmtree(place)
-        made.rename(place)
+        return f"/opt/{folder.name}/bin/live"
+
+    def switch(self) -> None:
+        """Let the service start the version that was installed last: `ln -sfn live-board-2 /opt/live-board`."""
+        new = self.opt / "new"
+        new.symlink_to(f"live-board-{self._installed}")
+        new.replace(self.opt / "live-board")
+
+    def change(self, changes: Mapping[str, Mapping[str, str]]) -> None:
+        """Let the service start a version with mistakes in its files."""
+        self.install(changes=changes)
+        self.switch()
 
     @staticmethod
     def _copy(lib: Path, version: str, changes: Mapping[str, Mapping[str, str]]) -> None:
@@ -233,7 +259,7 @@ class Host:
 
     def outside(self, path: str) -> Path:
         """Where the test finds a path that the service has below `/var/lib`."""
-        return self.lib / Path(path).relative_to("/var/lib")
+        return (self.lib / Path(path).relative_to("/var/lib")).resolve()
 
     def _ended(self, command: list[str], environment: dict[str, str], umask: int) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -248,7 +274,8 @@ class Host:
         drop = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
         most = [f"--nofile={min(int(limit), _DESCRIPTORS)}" for limit in unit["LimitNOFILE"]]
         user = [f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"]
-        return self._entered(["prlimit", *most, "setpriv", *user, *drop, "sh", "-c", _TAKE, "sh", *command])
+        own = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", _STATE, "sh", *unit["StateDirectory"]]
+        return self._entered([*own, "prlimit", *most, "setpriv", *user, *drop, "sh", "-c", _TAKE, "sh", *command])
 
     def _entered(self, command: "list[str] | tuple[str, ...]") -> list[str]:
         assert self._namespace is not None
@@ -261,10 +288,14 @@ class Host:
         return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"} | given | self.settings
 
     def _make_directories(self, unit: Unit) -> None:
-        """Make the directories of the state. systemd gives one to the user if its owner is another one."""
+        """Make the directories of the state as systemd does: it takes a directory of another user over."""
         (names,), (mode,) = unit["StateDirectory"], unit["StateDirectoryMode"]
         for name in names.split():
-            path = self.lib / name
+            path, link = self.lib / "private" / name, self.lib / name
+            if link.is_dir() and not link.is_symlink():
+                link.rename(path)
+            if not link.is_symlink():
+                link.symlink_to(f"private/{name}")
             path.mkdir(exist_ok=True)
             path.chmod(int(mode, 8))
             if path.stat().st_uid != self.user:

@@ -83,10 +83,10 @@ def survive_a_full_disk(machine: Host, disk: Disk) -> None:
 
 def on_a_small_disk(folder: Path, changes: dict[str, dict[str, str]]) -> None:
     """Run a service with some mistakes in its files, whose data directory is a small disk."""
-    (folder / "lib").mkdir(parents=True)
-    with small_disk(folder / "lib" / "live-board", f"{ROOM}") as disk, host(folder) as machine:
+    (folder / "lib" / "private").mkdir(parents=True, mode=0o700)
+    with small_disk(folder / "lib" / "private" / "live-board", f"{ROOM}") as disk, host(folder) as machine:
         if changes:
-            machine.install(changes=changes)
+            machine.change(changes)
         survive_a_full_disk(machine, disk)
 
 
@@ -171,5 +171,5 @@ def test_a_store_that_stays_away_is_noticed(tmp_path: Path) -> None:
     """The mutant does not start the store again."""
     mistake = {"if not self._is_up:\n                self._failed = True": "if self._is_up:\n                pass"}
     with must_be_caught("the store is not started again"), host(tmp_path / "host") as machine:
-        machine.install(changes={"live/store/connection/embedded.py": mistake})
+        machine.change({"live/store/connection/embedded.py": mistake})
         survive_a_killed_store(machine)

@@ -77,6 +77,6 @@ def test_a_move_without_the_identities_of_events_is_noticed(tmp_path: Path, serv
         machine.start()
         fill(machine)
         before = seen(machine)
-        machine.install(changes=changes)
+        machine.change(changes)
         move(machine, "1", f"redis://127.0.0.1:{server.port}")
         require_same(machine, before)

