@@ -35,7 +35,8 @@ pytestmark = IN_BROWSER
 
 def installed(folder: Path, boards: str) -> Path:
     """The examples as `npm install` leaves them, with the address `boards` for the server."""
-    examples = shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("recipes"))
+    others = shutil.ignore_patterns("recipes", "django", "fastapi")
+    examples = shutil.copytree(EXAMPLES, folder / "examples", ignore=others)
     for path in examples.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace(ADDRESS, boards), encoding="utf-8")
     install(examples)
