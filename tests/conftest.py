@@ -49,7 +49,7 @@ LONGEST: Final = (
     "test_supervisor.py", "test_logs.py", "test_remembered_bytes.py", "test_merge.py",
     "test_identities.py", "test_main.py", "test_lost_shards.py", "test_new_boards.py", "test_soak.py",
     "test_private_boards.py", "test_import_scores.py", "test_usage.py", "test_lost_timeline.py", "test_history.py",
-    "test_moving.py", "test_backups.py", "test_service.py", "test_machine.py", "test_upgrade.py",
+    "test_coming_back.py", "test_backups.py", "test_service.py", "test_machine.py", "test_upgrade.py",
     "test_secrets.py", "test_scan.py", "test_generated_clients.py",
 )  # fmt: skip
 

