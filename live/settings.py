@@ -131,9 +131,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "a store to run, and a round trip per batch")] = ""
     data_dir: Annotated[Path, _described(
         "directory of the embedded Valkey, the SQLite journal and the server's own files",
-        "moving it means stopping the server", Path)] = Path("live-data")
+        "stop the server to move it", Path)] = Path("live-data")
     store_memory: Annotated[int, _described(
-        "memory limit of the embedded Valkey; 0 is half of the machine or container",
+        "memory limit of the embedded Valkey; 0 is half of the memory",
         "up to twice as much while the store rewrites its file",
         _parse_size)] = 0
     journal: Annotated[str, _described(
@@ -171,9 +171,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "accept events without an API key, from any address",
         "everybody who reaches the server can send events")] = False
     allowed_hosts: Annotated[tuple[str, ...], _described(
-        "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; `*` allows "
-        "any",
-        "whoever controls such a name can point browsers here", check_pattern)] = ()
+        "host names of this server, comma-separated, such as `*.example.org`; `*` allows any",
+        "the owner of such a name can point browsers here", check_pattern)] = ()
     trusted_proxies: Annotated[tuple[str, ...], _described(
         "proxies whose `X-Forwarded-…` headers count: addresses and networks, comma-separated",
         "these addresses can pretend to be any client", check_network)] = ()
@@ -181,7 +180,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "path at which a proxy serves this server, such as `/live`",
         "the proxy must pass the path on unchanged", check_root_path)] = ""
     anonymous_admin: Annotated[bool, _described(
-        "let programs that post from this machine without an API key also change boards",
+        "let programs on this machine change boards without an API key, while they may post without one",
         "every program on the machine can delete boards")] = False
     visibility: Annotated[Literal["public", "private"], _described(
         "who may read boards that set no `visibility`: `public` or `private`",
@@ -189,9 +188,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )] = "public"
     token_secret: Annotated[TokenSecret, _described(
         "secret of at least 32 bytes that signs viewer tokens (HS256)",
-        "whoever has the secret can sign any token", _parse_token_secret)] = TokenSecret()
+        "a thief of the secret can sign any token", _parse_token_secret)] = TokenSecret()
     token_jwks: Annotated[str, _described(
-        "file or `https` address of the public keys of viewer tokens (JSON Web Key Set: RS256, ES256 or EdDSA)",
+        "public keys that check viewer tokens: a file or `https` address with a JSON Web Key Set",
         "new keys need the address to answer", _parse_token_keys)] = ""
     token_audience: Annotated[str, _described(
         "`aud` that viewer tokens must have",
@@ -203,8 +202,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "refuse viewer tokens signed before this time, such as `2026-11-24T12:00:00Z`, or without `iat`",
         "everybody needs a new token", _parse_instant)] = 0
     metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
-        "who may read `/metrics`: `open` everybody, `key` API keys that may `read` or `admin`, `off` nobody; "
-        "`auto` is `key` with a private board, else `open`",
+        "who may read `/metrics`: `open` everybody, `key` API keys with `read` or `admin`, `off` nobody; `auto` is "
+        "`key` with a private board, else `open`",
         "`open` shows the load and the boards' names")] = "auto"
     admin_page: Annotated[Literal["off", "local", "on"], _described(
         "browsers that may open the admin page: `off` none, `local` those on this machine without a proxy, `on` "
@@ -270,13 +269,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "maximum viewers of one board",
         "fewer places for other boards", ge=0)] = 20_000
     slow_timeout: Annotated[float, _described(
-        "how long a viewer may read nothing before it is disconnected",
+        "how long a viewer may read nothing",
         "places and buffers of absent viewers", parse_time)] = 15.0
     max_items: Annotated[int, _described(
         "maximum members with a title",
         "memory in the store and each process", ge=0)] = 100_000
     image_hosts: Annotated[tuple[str, ...], _described(
-        "hosts of members' pictures, comma-separated, such as `img.example.org` or `*.example.org`",
+        "hosts of members' pictures, comma-separated, such as `*.example.org`",
         "these hosts learn viewers' addresses", check_pattern)] = ()
     allowed_origins: Annotated[tuple[str, ...], _described(
         "other origins whose pages may watch boards and vote with tokens, comma-separated",
