@@ -98,7 +98,7 @@ PICTURES: Final = (
     Picture("past", "/boards/posts", 1280, 560, "dark", LOOK_BACK, state="past"),
     Picture("boards", "/", 1280, 640, "light", selector=".connection"),
     Picture("wall", "/boards/posts?display=wall", 1280, 720, "dark"),
-    Picture("overlay", "/overlay/posts?rows=6", 640, 360, "dark", OVER_VIDEO),
+    Picture("overlay", "/overlay/posts?limit=6", 640, 360, "dark", OVER_VIDEO),
     Picture("share", "/boards/posts", 1000, 800, "light", SHARE),
     Picture("empty", "/boards/new", 1280, 520, "light"),
 )

@@ -161,7 +161,7 @@ async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> Non
                 return str(await drawn.json_value())
 
             await page.route("**/slots", answer)
-            await page.goto(f"{client.base_url}/embed/posts?rows=5")
+            await page.goto(f"{client.base_url}/embed/posts?limit=5")
             line = await until_drawn("e")
             await page.wait_for_function("() => document.adoptedStyleSheets.length > 0", timeout=PATIENCE)
             await post(client, {"key": "f", "amount": 900, "time": times[2]})

@@ -253,7 +253,7 @@ async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) ->
     """All pixels outside of the rows have alpha 0. The URL determines the number of rows and their scale."""
     screen: Any = {"width": 800, "height": 600}
     sizes = {}
-    async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts?rows=5&scale=1", viewport=screen) as (
+    async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts?limit=5&scale=1", viewport=screen) as (
         page,
         producer,
     ):

@@ -19,7 +19,6 @@ from live.domain.item import Item
 from live.domain.ranking import Page
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.subscription import MOST_WATCHED
 from live.http.reply import Reply
 from live.journal.past.history import read_history
 from live.journal.past.rankings import read_reach
@@ -161,7 +160,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface) -> Reply:
         detail = f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
         raise ProblemError("parameter_invalid", detail)
     ledgers = [await live.ledger(board, visit.reader) for board in ids]
-    size, when = surface.limit or min(surface.size_of(len(ids)), MOST_WATCHED), surface.when
+    size, when = surface.size_of(len(ids)), surface.when
     start = surface.start if isinstance(surface, PageParameters) and len(ids) == 1 else 0
     shown = await asyncio.gather(*(_show(visit, ledger, surface, start, size) for ledger in ledgers))
     is_found = not shown[0].is_still or (when.as_of is not None and when.period == "current")

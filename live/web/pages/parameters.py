@@ -153,7 +153,9 @@ class PageParameters(ShownParameters, frozen=True, kw_only=True):
         return self.display
 
     def size_of(self, boards: int) -> int:
-        """Return how many records of each board the surface shows, unless the address has a `limit`."""
+        """Return how many records of each board the surface shows."""
+        if self.limit is not None:
+            return self.limit
         if self.display == "page":
             return _PAGE_SIZE if boards == 1 else _SIDE_SIZE
         return _WALL_SIZE if boards <= _MOST_TALL or self.rotate else _WALL_SIZE // 2
@@ -164,11 +166,11 @@ class FramedParameters(ShownParameters, frozen=True, kw_only=True):
 
     is_framed: ClassVar[bool] = True
 
-    rows: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] = 10
+    limit: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] = 10
 
     def size_of(self, _boards: int) -> int:
-        """Return how many records of each board are shown, unless the address has a `limit`."""
-        return self.rows
+        """Return how many records of each board the surface shows."""
+        return self.limit
 
 
 class EmbedParameters(FramedParameters, frozen=True, kw_only=True):
@@ -205,7 +207,7 @@ class OverlayParameters(FramedParameters, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "overlay"
     transparent: ClassVar[bool] = True
-    rows: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] = 8
+    limit: Annotated[int, says("The number of records.", ge=1, le=MOST_WATCHED)] = 8
     theme: Annotated[str | None, says("The theme. By default dark.", extra={"schema": {"enum": ["light", "dark"]}})] = (
         None
     )

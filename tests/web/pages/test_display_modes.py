@@ -28,7 +28,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
     ("path", "rows"),
     [
         ("/boards/posts", 20), ("/boards/posts?display=wall", 10), ("/boards/posts?display=wall&limit=3", 3),
-        ("/overlay/posts", 8), ("/overlay/posts?rows=2", 2), ("/embed/posts", 10), ("/embed/posts?rows=4", 4),
+        ("/overlay/posts", 8), ("/overlay/posts?limit=2", 2), ("/embed/posts", 10), ("/embed/posts?limit=4", 4),
     ],
 )  # fmt: skip
 async def test_each_surface_has_its_number_of_rows(client: httpx.AsyncClient, path: str, rows: int) -> None:
@@ -42,9 +42,9 @@ async def test_each_surface_has_its_number_of_rows(client: httpx.AsyncClient, pa
 @pytest.mark.parametrize(
     "query",
     [
-        "/overlay/posts?rows=0", "/overlay/posts?rows=x", "/overlay/posts?rows=100000", "/overlay/posts?scale=0",
+        "/overlay/posts?limit=0", "/overlay/posts?limit=x", "/overlay/posts?limit=100000", "/overlay/posts?scale=0",
         "/overlay/posts?scale=9", "/overlay/posts?scale=1e1", "/overlay/posts?scale=%22", "/embed/posts?bg=red",
-        "/embed/posts?rows=0", "/boards/posts?display=phone",
+        "/embed/posts?limit=0", "/boards/posts?display=phone",
         "/boards/posts?rotate=4s&display=wall", "/boards/posts?rotate=x&display=wall",
         "/boards/posts?without=rows&display=wall",
     ],

@@ -99,7 +99,7 @@ async def test_an_error_of_a_frame_looks_like_the_frame(client: httpx.AsyncClien
     """The error stays transparent, and another page may show it in a frame. Over a video, it loads again by itself."""
     for path, marks in (
         ("/overlay/none?theme=light", 'data-theme="light" data-surface="overlay"'),
-        ("/overlay/posts?rows=0", 'data-theme="dark" data-surface="overlay"'),
+        ("/overlay/posts?limit=0", 'data-theme="dark" data-surface="overlay"'),
         ("/embed/none?bg=transparent", 'data-theme="light" data-surface="embed"'),
     ):
         response = await client.get(path)
