@@ -97,7 +97,7 @@ async def test_a_browser_needs_only_the_files_of_the_site(site: Path) -> None:
                 while not await field.count():  # the script that handles the key may not listen yet
                     await page.keyboard.press("/")
                     await page.wait_for_timeout(100)
-            await field.fill("subtracted as a unit")
+            await field.fill("highest acknowledged offset")
             await page.locator("a", has_text="Glossary").first.wait_for()
             await chromium.close()
     assert len(fetched) > len(PAGES)

@@ -28,6 +28,7 @@ DEADLINE: Final = 150
 # Blocks with these commands run in a terminal of their own until the page ends.
 GOES_ON: Final = re.compile(r"\blive serve\b(?! --check)|\bcurl -N\b|-m websockets")
 STARTED: Final = "Live Board is at http://"
+_NEW_KEY: Final = "The admin API key of this server is in "
 _SHELL: Final = ["bash", "--norc", "--noprofile"]
 _MARK: Final = "-- the block has ended --"
 _FAILED: Final = "-- a command has failed:"
@@ -146,7 +147,8 @@ class Reader:
         process.stdin.write(f"exec env {self.here(block.text)}")
         process.stdin.flush()
         end = time.monotonic() + DEADLINE
-        while not (is_shown(self.here(block.shows), log.read_text()) if block.shows else STARTED in log.read_text()):
+        started = _NEW_KEY if "--admin-key" in block.text else STARTED
+        while not (is_shown(self.here(block.shows), log.read_text()) if block.shows else started in log.read_text()):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.05)

@@ -281,6 +281,17 @@ MOVING: Final = {
 }
 
 
+async def swapped_at_last(board: Compared) -> None:
+    """Swap a board. If it changes in every pause, because this machine is slow, do as the message says."""
+    while True:
+        try:
+            await swapped(board)
+        except StoreUnavailableError as error:
+            assert "run the command again when it is less busy" in str(error)  # noqa: PT017 - other errors fail too
+        else:
+            return
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MOVING)
 async def test_a_busy_board_is_swapped_exactly(valkey_url: str, tmp_path: Path, name: str) -> None:
@@ -290,7 +301,7 @@ async def test_a_busy_board_is_swapped_exactly(valkey_url: str, tmp_path: Path, 
             await eventually(board.offset)
             for number in range(5):
                 await asyncio.sleep(0.2)
-                await swapped(board)
+                await swapped_at_last(board)
                 assert (await board.ledger.reader.read(1)).epoch.endswith(f"e{number + 1}")
         await is_whole(board)
         for member in range(9):

@@ -68,6 +68,7 @@ async def load_and_hang(client: Store, settings: Settings, database: Database, e
 
 async def load_and_die(client: Store, settings: Settings, database: Database, epoch: str) -> None:
     """Load something beside a board, and end by an error that nobody expects."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # otherwise it may arrive before the error
     loading = asyncio.create_task(load(client, settings, database, epoch))
     await eventually(lambda: client.exists(f"{settings.key_prefix}:loaded"))
     await client.aclose()
