@@ -9,9 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from tests.harness.mutation import must_be_caught
+from tests.harness.nginx import DOCUMENTED as DOCUMENTED_NGINX
+from tests.harness.nginx import NGINX, nginx
 from tests.harness.service import BACKUP, DATA, LIVE, MAY_RUN, ROOT, SERVICE, Host, host
 from tests.harness.waiting import until
 
@@ -144,3 +147,19 @@ def test_commands_that_write_as_root_are_noticed(machine: Host) -> None:
     machine.change({"live/system/data_directory.py": mistake})
     with must_be_caught("commands of root write into the data directory of another user"):
         root_must_not_harm(machine)
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+def test_nginx_as_shipped_serves_the_service(machine: Host, tmp_path: Path) -> None:
+    """With the settings that its file names, the public name is served, and another name is refused."""
+    text = DOCUMENTED_NGINX.read_text(encoding="utf-8")
+    for name in ("LIVE_TRUSTED_PROXIES", "LIVE_ALLOWED_HOSTS"):
+        (machine.settings[name],) = re.findall(rf"^#   {name}=(\S+) ", text, re.MULTILINE)
+    machine.start()
+    with nginx(machine.url, tmp_path / "nginx") as url, httpx.Client(base_url=url, timeout=180) as client:
+        client.headers = {"Host": machine.settings["LIVE_ALLOWED_HOSTS"]}
+        key = {"Authorization": f"Bearer {machine.key}"}
+        assert client.post("/v1/events", json={"key": "a"}).status_code == 401
+        assert client.post("/v1/events", json={"key": "a"}, headers=key).status_code == 200
+        assert client.get("/boards/posts").status_code == 200
+        assert client.get("/v1/boards/posts", headers={"Host": "evil.example"}).json()["code"] == "host_forbidden"
