@@ -166,20 +166,23 @@ class Authenticator:
             if self._lapse is not None:
                 self._lapse.cancel()
 
-    def identify(self, authorization: bytes | None, requester: Requester, verb: Verb = "post") -> Principal:
+    def identify(
+        self, authorization: bytes | None, requester: Requester, verb: Verb = "post", *, kept: bool = False
+    ) -> Principal:
         """Find the producer whose secret is in the `Authorization` header.
 
-        Without this header, return the network's anonymous producer.
+        Without this header, return the network's anonymous producer. With `kept`, an API key that was valid when the
+        store last answered is enough.
 
         For a request without an API key, check that no page of another site has sent it. A request with an API key
         needs no such check, because browsers send no API keys by themselves.
         """
-        if self._high_water.lost:
+        if self._high_water.lost and not kept:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
         if authorization is None and self._anonymous_may(verb, requester):
             requester.require_origin()
             return anonymous(requester.network, self._settings.rate, admin=verb == "admin")
-        if time.monotonic() >= self._fresh_until:
+        if time.monotonic() >= self._fresh_until and not kept:
             raise StoreUnavailableError("can't read the API keys")
         if authorization is None:
             raise ProblemError(

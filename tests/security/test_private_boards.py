@@ -35,7 +35,9 @@ from tests.harness.producers import bearer
 from tests.harness.raw_socket import HANDSHAKE
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 from tests.harness.tokens import SECRET, make_token, token_field
+from tests.harness.waiting import eventually
 from tests.harness.wire import CLOSE, connected, request
 
 pytestmark = pytest.mark.security
@@ -466,6 +468,25 @@ async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -
         assert found[1][1:3] == (["a-part", "a-sum"], 1)
         assert [one["code"] for one in found[2][3]] == ["board_unknown"]
         assert all("board" not in one for one in found[2][3])
+
+
+async def test_a_key_reads_the_metrics_while_the_store_is_away(own_store: StoreProcess) -> None:
+    """Nothing else is open then, and other clients learn nothing."""
+    settings = fresh_settings(own_store.url, metrics="key", write_deadline=1, store_timeout=1)
+    reader, wrong = (bearer(key) for key in (await make_key(settings, "reader", verbs=("read", "post")), "reader.x"))
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=180) as client:
+        with own_store.frozen():
+
+            async def is_away() -> bool:
+                """Whether the API key is no longer known, for which it would be 403."""
+                answer = await client.put("/v1/boards/x", json={}, headers=dict([reader]))
+                return answer.status_code == 503
+
+            await eventually(is_away)
+            statuses = [
+                (await client.get("/metrics", headers=dict(fields))).status_code for fields in ([reader], [wrong], [])
+            ]
+            assert statuses == [200, 401, 401]
 
 
 async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey_url: str) -> None:
