@@ -14,8 +14,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Final, Self
@@ -25,7 +26,7 @@ import httpx
 from live import __version__
 from tests.harness.disk import may_mount
 from tests.harness.mutation import mutated
-from tests.harness.waiting import DEADLINE, until
+from tests.harness.waiting import DEADLINE
 
 ROOT: Final = Path(__file__).parents[2]
 OPS: Final = ROOT / "ops"
@@ -216,16 +217,17 @@ class Host:
                 pass_fds=[listener], umask=self._umask(unit), stdout=log, stderr=log,
             )  # fmt: skip
 
-            def is_ready() -> bool:
-                assert self.process is not None
-                if self.process.poll() is not None:  # a mutant that does not start is not caught
-                    raise RuntimeError(self.log.read_text(encoding="utf-8"))
-                try:
-                    return notices.recv(64) == b"READY=1"
-                except TimeoutError:
-                    return False
+            self._await_notice(notices)
 
-            until(is_ready)
+    def _await_notice(self, notices: socket.socket) -> None:
+        """Wait until the service is ready. A mutant that does not start is not caught, so this is no assertion."""
+        assert self.process is not None
+        end = time.monotonic() + DEADLINE
+        while self.process.poll() is None and time.monotonic() < end:
+            with suppress(TimeoutError):
+                if notices.recv(64) == b"READY=1":
+                    return
+        raise RuntimeError(self.log.read_text(encoding="utf-8"))
 
     def stop(self) -> None:
         """Stop the service, as `systemctl stop` does."""
