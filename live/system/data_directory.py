@@ -48,7 +48,8 @@ def require_owner(folder: Path) -> None:
     user = f"setpriv --reuid={status.st_uid} --regid={status.st_gid} --clear-groups"
     if (real := folder.resolve()).parent == _PRIVATE:  # only units of systemd can enter it
         unit = f"-p DynamicUser=yes -p User={real.name} -p StateDirectory={real.name}"
-        user = f"systemd-run --pipe --wait --quiet --collect {unit} -p EnvironmentFile=-/etc/{real.name}.env"
+        given = f"-p EnvironmentFile=-/etc/{real.name}.env -E LIVE_DATA_DIR={folder.absolute()}"
+        user = f"systemd-run --pipe --wait --quiet --collect {unit} {given}"
     raise SetupError(
         f"the data directory {folder} belongs to the user with id {status.st_uid}, who can't use files that root makes "
         f"there: put `{user}` before the command"

@@ -34,7 +34,7 @@ def run(machine: Host, before: str, *words: str) -> subprocess.CompletedProcess[
     for each, value in given.items():
         assert unit[each] == [value]
     assert {"DynamicUser", "StateDirectory", "EnvironmentFile"} <= given.keys()
-    assert [pair for option, pair in pairs if option == "-E"] in ([], unit["Environment"])
+    assert [pair for option, pair in pairs if option == "-E"] == unit["Environment"]
     return machine.run(LIVE, *words, unit=unit)
 
 
