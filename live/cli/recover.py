@@ -62,7 +62,6 @@ async def recover(
         done = [] if one is None else [one]
         if one is None:
             async with context.store() as client:
-                client.high_water.active = True
                 with context.journal() as database:
                     recovery = Recovery(client, context.settings, database, show)
                     before = {"from": source, "at": at, "as": name}

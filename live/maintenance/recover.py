@@ -161,6 +161,8 @@ class Recovery:
         entries of the audit log. It begins after all checks, so a refused call leaves no entry.
         """
         self._wanted = wanted
+        watch = LossWatch(self._client)
+        self._client.high_water.active = False  # the recovery repairs the loss, so nothing records or logs it
         await self._take()
         made = await self._database.run(latest_boards)
         made |= await self._newer(made)
@@ -171,8 +173,6 @@ class Recovery:
             loads = [await self._load(line[0], made) for line in some]
             return [one for one in loads if one is not None]
 
-        watch = LossWatch(self._client)
-        self._client.high_water.active = False  # the recovery repairs the loss, so nothing records or logs it
         missing = await self._missing(lines)
         losses = await self._losses(watch)
         self._client.high_water.active = True

@@ -56,6 +56,7 @@ async def test_everything_is_restored_from_the_journal(tmp_path: Path) -> None:
         assert offsets == {name: page["offset"] for name, page in before.items() if name != "days"}
         done = machine.run("recover", "--from", "journal", "--json")
         assert done.returncode == 0, done.stderr
+        assert "You have three choices" not in done.stderr, "the operator has chosen"
         assert machine.run("recover", "--from", "journal").stdout.startswith("The journal has no board")
         machine.server.start()
         assert await asyncio.to_thread(seen, machine) == before
