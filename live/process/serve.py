@@ -449,8 +449,13 @@ def _outside(settings: Settings) -> Settings | None:
 
 
 def _announce_key(settings: Settings, key: str | None) -> None:
-    """Print the key itself only on a terminal: a log must have no secret."""
+    """Print the key itself only on a terminal: a log must have no secret. Without a key, name the command for one."""
     if key is None:
+        print(  # noqa: T201 - for people
+            "This start made no admin API key, because the store has other API keys, or had them. To make one, run "
+            "`live keys add boss --verbs admin`.",
+            flush=True,
+        )
         return
     path = (settings.data_dir / FILE).resolve()
     shown = f":\n\n    {key}\n" if sys.stdout.isatty() else ".\n"

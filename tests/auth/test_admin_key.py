@@ -1,6 +1,7 @@
 """The admin API key of a data directory: when a server creates it, and where the server prints it."""
 
 import asyncio
+import json
 import os
 import pty
 import re
@@ -103,6 +104,25 @@ def test_the_key_is_printed_only_on_a_terminal(settings: Settings, tmp_path: Pat
             assert_named(text, path)
     with printing(settings, tmp_path, terminal=True) as text:
         assert len(KEY.findall(text)) == 1
+
+
+@pytest.mark.slow
+def test_a_store_with_other_keys_gets_the_command(settings: Settings, tmp_path: Path) -> None:
+    """The server creates no admin API key, and the command that it names instead does."""
+
+    async def add_other() -> None:
+        store = connect(settings.store, settings)
+        await ProducerStore(store).add("shop", Scope())
+        await store.aclose()
+
+    asyncio.run(add_other())
+    with printing(settings, tmp_path, "--admin-key") as text:
+        assert not (settings.data_dir / "admin-key").exists()
+        (said,) = re.findall(r"^This start made no admin API key, .*`live (.+)`\.$", text, re.MULTILINE)
+        words = [sys.executable, "-m", "live", *said.split(), "--json"]
+        environment = {**os.environ, **as_environment(settings)}
+        done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["verbs"] == ["admin"]
 
 
 def assert_named(text: str, path: Path) -> None:
