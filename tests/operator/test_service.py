@@ -40,7 +40,7 @@ def run(machine: Host, before: str, *words: str) -> subprocess.CompletedProcess[
 
 def add_key(machine: Host, producer: str) -> str:
     """Create a key with the function of the documentation."""
-    pattern = rf"^board\(\) {{ (systemd-run .*?) \\\n +{LIVE} \"\$@\"; }}$"
+    pattern = rf"^board\(\) {{ (systemd-run .*?) \\\n +\"\${{LIVE:-{LIVE}}}\" \"\$@\"; }}$"
     (function,) = re.findall(pattern, DOCUMENTED, re.MULTILINE | re.DOTALL)
     assert "\nboard keys add shop\n" in DOCUMENTED
     done = run(machine, function.replace("\\\n", " "), "keys", "add", producer)
