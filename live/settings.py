@@ -216,7 +216,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "reads per second of an API key, or of an address without one; 0 is no limit",
         "one client can delay the others", ge=0)] = 5000
     like_rate: Annotated[int, _described(
-        "likes per second of an address, such as that of a hall, or of a voter with a token; 0 is no limit",
+        "likes per second of an address, such as that of a hall, or of a voter with a token, and 20 times as many at "
+        "once; 0 is no limit",
         "one person with many cookies can vote as often", ge=0)] = 50
     key_prefix: Annotated[str, _described(
         "prefix of every key in the store, for several installations in one store",
