@@ -72,7 +72,13 @@ def words_of(given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for text in given or () for word in text.split(",") if word.strip()))
 
 
-UrlOption = Annotated[str, typer.Option("--server", metavar="URL", help="Address of the running server.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="URL",
+        help="Address of the running server. Default: this machine, with LIVE_PORT and LIVE_ROOT_PATH.",
+    ),
+]  # fmt: skip
 KeyOption = Annotated[
     str | None,
     typer.Option(
@@ -151,6 +157,10 @@ class Context:
         from live.store.connection.embedded import opened_store  # noqa: PLC0415 - some commands need no store
 
         return opened_store(self.settings, start=start)
+
+    def server(self, given: str | None) -> str:
+        """Return the address that `--server` gives, or else the one of the settings on this machine."""
+        return f"http://127.0.0.1:{self.settings.port}{self.settings.root_path}" if given is None else given
 
     def journal(self, *, writes: bool = True) -> "Database":
         """Open the journal, as `existing_journal` does."""

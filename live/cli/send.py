@@ -28,7 +28,7 @@ async def send(  # noqa: PLR0913 - one parameter per flag
     context: Context,
     file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line), also .gz.")],
     *,
-    to: UrlOption = "http://127.0.0.1:8000",
+    to: UrlOption = None,
     board: Annotated[str | None, typer.Option("--board", help="Send every event to this board.")] = None,
     speed: Annotated[
         str, typer.Option("--speed", help="How many times as fast as the events happened, or `max`.")
@@ -52,7 +52,7 @@ async def send(  # noqa: PLR0913 - one parameter per flag
     if factor is not None and not 0 < factor < float("inf"):
         raise SetupError(f"--speed {speed!r}: expected a number such as 60, or max")
     try:
-        url, key = parse_url(to), parse_api_key(key)
+        url, key = parse_url(context.server(to)), parse_api_key(key)
     except ValueError as error:
         raise SetupError(str(error)) from None
     options = SendOptions(path=file, url=url, board=board, speed=factor, restart=restart, key=key, ids=not no_ids)
@@ -96,7 +96,7 @@ _Slo = Annotated[
 async def load(  # noqa: PLR0913 - one parameter per flag
     context: Context,
     *,
-    to: UrlOption = "http://127.0.0.1:8000",
+    to: UrlOption = None,
     board: _Board = "posts",
     producers: _Producers = 32,
     viewers: _Viewers = 100,
@@ -118,8 +118,9 @@ async def load(  # noqa: PLR0913 - one parameter per flag
     Example: live load --viewers 200 --rate 500 --duration 20s --slo seen:p99=250ms
     """
     options = load_options(
-        url=to, key=key, board=board, producers=max(producers, processes), viewers=viewers, sse_viewers=sse_viewers,
-        rate=rate, duration=duration, batch=batch, processes=processes, members=members, slo=words_of(slo),
+        url=context.server(to), key=key, board=board, producers=max(producers, processes), viewers=viewers,
+        sse_viewers=sse_viewers, rate=rate, duration=duration, batch=batch, processes=processes, members=members,
+        slo=words_of(slo),
     )  # fmt: skip
     with context.progress("Load-testing") as progress:
         report = await run(options, progress)

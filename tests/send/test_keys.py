@@ -82,6 +82,14 @@ async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> No
     assert await scores(url) == sums([*many(1500), *many(1500)])
 
 
+async def test_without_an_address_a_run_sends_to_the_port_of_the_settings(tmp_path: Path, url: str, key: str) -> None:
+    """A server on this machine needs no `--server`, whatever its port is."""
+    path = str(write(tmp_path / "e.ndjson", many(10)))
+    status, printed = await run_send(path, LIVE_KEY=key, LIVE_PORT=url.rpartition(":")[2])
+    assert (status, printed) == (0, "10 events sent: 10 counted, 0 counted before.\n")
+    assert await scores(url) == sums(many(10))
+
+
 async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path, url: str, key: str) -> None:
     """The advice is one line, and the exit status is 2. With the correct API key, the whole file is sent."""
     path = str(write(tmp_path / "e.ndjson", many(10)))
