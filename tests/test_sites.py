@@ -35,12 +35,12 @@ pytestmark = [*IN_BROWSER, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @asynccontextmanager
-async def site(name: str, valkey_url: str, folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Run a site beside a server with its board, and yield the addresses of both."""
+async def site(name: str, valkey_url: str, folder: Path, **variables: str) -> AsyncIterator[tuple[str, str]]:
+    """Run a site with environment variables, beside a server with its board. Yield the addresses of both."""
     folder = shutil.copytree(ROOT / "docs" / "examples" / name, folder / name)
     boards = parse_boards((folder / "boards.toml").read_text(encoding="utf-8"))
     async with run_server(fresh_settings(valkey_url), boards) as server:
-        environment = {**os.environ, "BOARD_URL": server, "PYTHONWARNINGS": "error"}
+        environment = {**os.environ, "BOARD_URL": server, "PYTHONWARNINGS": "error", **variables}
         if name == "django":
             manage = [sys.executable, "manage.py"]
             for words in (["migrate"], *(["shell", "-c", CREATE.format(*account)] for account in ACCOUNTS.items())):
@@ -113,6 +113,14 @@ async def test_an_account_likes_a_song_once(name: str, valkey_url: str, tmp_path
         async with httpx.AsyncClient() as client:
             records = (await client.get(f"{server}/v1/boards/songs")).json()["records"]
         assert {record["key"]: record["score"] for record in records} == {"Aurora": 2, "Copper Sun": 2}
+
+
+async def test_the_site_answers_under_its_names_only(valkey_url: str, tmp_path: Path) -> None:
+    """In production, `DJANGO_ALLOWED_HOSTS` has the names of the site. Django refuses all others."""
+    production = {"DJANGO_SECRET_KEY": "of this test", "DJANGO_ALLOWED_HOSTS": "127.0.0.1,songs.example"}
+    async with site("django", valkey_url, tmp_path, **production) as (url, _), httpx.AsyncClient() as client:
+        for name, status in (("songs.example", 200), ("other.example", 400), ("localhost", 400)):
+            assert (await client.get(url, headers={"Host": name})).status_code == status, name
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -6,7 +6,7 @@ from pathlib import Path
 BASE_DIR = Path(__file__).parent.parent
 SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "only for this example")
 DEBUG = "DJANGO_SECRET_KEY" not in os.environ
-ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
+ALLOWED_HOSTS = os.environ.get("DJANGO_ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
 ROOT_URLCONF = "songs.urls"
 WSGI_APPLICATION = "songs.wsgi.application"
 INSTALLED_APPS = [
