@@ -160,7 +160,11 @@ class Context:
 
     def server(self, given: str | None) -> str:
         """Return the address that `--server` gives, or else the one of the settings on this machine."""
-        return f"http://127.0.0.1:{self.settings.port}{self.settings.root_path}" if given is None else given
+        if given is not None:
+            return given
+        if not self.settings.port:
+            raise SetupError("LIVE_PORT is 0, so the server has chosen its port: name its address with --server")
+        return f"http://127.0.0.1:{self.settings.port}{self.settings.root_path}"
 
     def journal(self, *, writes: bool = True) -> "Database":
         """Open the journal, as `existing_journal` does."""

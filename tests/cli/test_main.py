@@ -280,6 +280,7 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
 def test_a_load_test_goes_to_the_address_of_the_settings() -> None:
     """Without `--server`, the port and the path are those of the server on this machine."""
     assert refused("load", LIVE_PORT="9", LIVE_ROOT_PATH="/live")[0].startswith("can't reach http://127.0.0.1:9/live: ")
+    assert "name its address with --server" in refused("load", LIVE_PORT="0")[0]
 
 
 @pytest.mark.parametrize(

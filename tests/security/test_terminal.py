@@ -81,7 +81,7 @@ def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, t
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
     asyncio.run(define(settings, [rolling_board()]))
     name = HOSTILE.replace("\n", "")  # without line breaks, because a message may have several lines
-    for words in (("check", "--board", name), ("send", f"/none/{name}")):
+    for words in (("check", "--board", name), ("send", f"/none/{name}", "--server", "http://[::1]")):
         assert_obeys_nothing(on_a_terminal(*words, settings=settings, folder=tmp_path))
 
 
