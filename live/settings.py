@@ -121,30 +121,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # fmt: off
     host: Annotated[str, _described(
         "address to listen on; `0.0.0.0` lets other machines in",
-        "needs API keys and `LIVE_ALLOWED_HOSTS`")] = "127.0.0.1"
+        "you need API keys and `LIVE_ALLOWED_HOSTS`")] = "127.0.0.1"
     port: Annotated[int, _described(
         "port to listen on; 0 picks a free one",
         "ports below 1024 need a privilege", ge=0, le=65535)] = 8000
     store: Annotated[str, _described(
-        "address of the store: `redis://…`, `unix://…`, `redis+sentinel://…` or `redis+cluster://…`, with "
-        "`rediss` for TLS; without it, an embedded Valkey starts",
-        "a store to run, and a round trip per batch")] = ""
+        "address of the store: `redis://…`, `unix://…`, `redis+sentinel://…` or `redis+cluster://…`, with `rediss` "
+        "for TLS; if empty, an embedded Valkey starts",
+        "you run a store; each batch takes a round trip")] = ""
     data_dir: Annotated[Path, _described(
         "directory of the embedded Valkey, the SQLite journal and the server's own files",
         "stop the server to move it", Path)] = Path("live-data")
     store_memory: Annotated[int, _described(
-        "memory limit of the embedded Valkey; 0 is half of the memory",
-        "up to twice as much while the store rewrites its file",
+        "memory limit of the embedded Valkey; 0 is half of the machine's memory",
+        "up to twice this memory while the store rewrites its file",
         _parse_size)] = 0
     journal: Annotated[str, _described(
         "database of the journal: `sqlite` (a file in the data directory), `postgresql://…` or `off`",
         "about 3 MB of disk per million events")] = "sqlite"
     journal_ack: Annotated[bool, _described(
-        "acknowledge events only when the journal's database has them too, so that the loss of one disk loses none",
+        "acknowledge events only when the journal's database has them too",
         "each batch also waits for SQL")] = False
     journal_backlog: Annotated[int, _described(
-        "bytes of a board's journal that may wait in the store while the database is away; beyond it, POST returns "
-        "503",
+        "size of a board's journal that may wait in the store while the database is away; above it, POST returns 503",
         "memory of the store per board", _parse_size)] = 256 * 1024**2
     journal_events: Annotated[int, _described(
         "how long the journal keeps each event",
@@ -153,26 +152,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "how long the journal keeps old periods of calendar boards",
         "disk: a row per member and period", parse_retention)] = 400 * 86400
     max_boards: Annotated[int, _described(
-        "maximum boards",
-        "memory and background work for each", ge=1)] = 1000
+        "maximum number of boards",
+        "memory and background work for each board", ge=1)] = 1000
     boards: Annotated[Path | None, _described(
-        "TOML file that defines boards at each start and reload; without it, an empty store gets `posts`",
-        "a file to deliver to each server", Path)] = None
+        "TOML file that defines boards at each start and reload; if not set, an empty store gets the board `posts`",
+        "each server needs the file", Path)] = None
     workers: Annotated[int, _described(
         "number of server processes, each for one processor core",
-        "about 100 MB of memory each", ge=1, le=64)] = 1
+        "about 100 MB of memory for each", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
         "what to serve: `ingest` takes events, `viewers` serves boards, `all` does both",
-        "two kinds of servers, and a proxy")] = "all"
+        "you run two kinds of servers and a proxy")] = "all"
     demo: Annotated[bool, _described(
         "generate sample events, and sample boards unless there is a boards file",
-        "invented events in your data directory")] = False
+        "your data directory has invented events")] = False
     open: Annotated[bool, _described(
         "accept events without an API key, from any address",
         "everybody who reaches the server can send events")] = False
     allowed_hosts: Annotated[tuple[str, ...], _described(
         "host names of this server, comma-separated, such as `*.example.org`; `*` allows any",
-        "the owner of such a name can point browsers here", check_pattern)] = ()
+        "the owner of such a name can send browsers here", check_pattern)] = ()
     trusted_proxies: Annotated[tuple[str, ...], _described(
         "proxies whose `X-Forwarded-…` headers count: addresses and networks, comma-separated",
         "these addresses can pretend to be any client", check_network)] = ()
@@ -180,7 +179,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "path at which a proxy serves this server, such as `/live`",
         "the proxy must pass the path on unchanged", check_root_path)] = ""
     anonymous_admin: Annotated[bool, _described(
-        "let programs on this machine change boards without an API key, while they may post without one",
+        "let programs on this machine change boards without an API key, as long as they can send events without one",
         "every program on the machine can delete boards")] = False
     visibility: Annotated[Literal["public", "private"], _described(
         "who may read boards that set no `visibility`: `public` or `private`",
@@ -188,10 +187,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )] = "public"
     token_secret: Annotated[TokenSecret, _described(
         "secret of at least 32 bytes that signs viewer tokens (HS256)",
-        "a thief of the secret can sign any token", _parse_token_secret)] = TokenSecret()
+        "anyone who has the secret can sign tokens", _parse_token_secret)] = TokenSecret()
     token_jwks: Annotated[str, _described(
-        "public keys that check viewer tokens: a file or `https` address with a JSON Web Key Set",
-        "new keys need the address to answer", _parse_token_keys)] = ""
+        "file or `https` address of a JSON Web Key Set that checks viewer tokens",
+        "the server needs the address to learn new keys", _parse_token_keys)] = ""
     token_audience: Annotated[str, _described(
         "`aud` that viewer tokens must have",
         "signers must name it", min_length=1)] = "live-board"  # noqa: S105 - no password
@@ -199,52 +198,51 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "`iss` that viewer tokens must have; empty allows any",
         "signers must name it")] = ""
     tokens_since: Annotated[int, _described(
-        "refuse viewer tokens signed before this time, such as `2026-11-24T12:00:00Z`, or without `iat`",
+        "refuse viewer tokens signed before this time, such as `2026-11-24T12:00:00Z`, and tokens without `iat`",
         "everybody needs a new token", _parse_instant)] = 0
     metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
         "who may read `/metrics`: `open` everybody, `key` API keys with `read` or `admin`, `off` nobody; `auto` is "
-        "`key` with a private board, else `open`",
+        "`key` if there is a private board, else `open`",
         "`open` shows the load and the boards' names")] = "auto"
     admin_page: Annotated[Literal["off", "local", "on"], _described(
-        "browsers that may open the admin page: `off` none, `local` those on this machine without a proxy, `on` "
-        "all, with TLS",
-        "with `on`, a stolen admin API key works from everywhere")] = "local"
+        "browsers that may open the admin page: `off` none, `local` those on this machine without a proxy, `on` all "
+        "with TLS",
+        "with `on`, a stolen admin API key works from anywhere")] = "local"
     rate: Annotated[int, _described(
-        "events per second of a producer without a rate of its own; 0 is no limit",
+        "events per second of each producer without `--rate`; 0 is no limit",
         "one producer can delay the others", ge=0)] = 100_000
     read_rate: Annotated[int, _described(
-        "reads per second of an API key, or of an address without one; 0 is no limit",
+        "reads per second of each API key, and of each address without an API key; 0 is no limit",
         "one client can delay the others", ge=0)] = 5000
     like_rate: Annotated[int, _described(
-        "likes per second of an address, such as that of a hall, or of a voter with a token, and 20 times as many at "
-        "once; 0 is no limit",
-        "one person with many cookies can vote as often", ge=0)] = 50
+        "likes per second of each address, and of each voter with a token; 20 times as many at once; 0 is no limit",
+        "one person can vote this often by deleting cookies", ge=0)] = 50
     key_prefix: Annotated[str, _described(
         "prefix of every key in the store, for several installations in one store",
-        "separate boards, API keys and journals", pattern="^[a-z0-9_-]{1,32}$",
+        "each prefix has its own boards, API keys and journal", pattern="^[a-z0-9_-]{1,32}$",
         in_words="1 to 32 of a-z, 0-9, - and _, such as live-2")] = "live"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _described(
-        "lowest severity to log; `debug` shows why something happens",
+        "lowest severity to log",
         "more lines and time per request")] = "info"
 
     max_connections: Annotated[int, _described(
-        "maximum HTTP connections, besides viewers; one address may have half",
-        "a file descriptor and memory each", ge=1)] = 4096
+        "maximum HTTP connections without viewers; one address may have half",
+        "a file descriptor and memory for each", ge=1)] = 4096
     max_unanswered: Annotated[int, _described(
-        "bytes of unanswered bodies; one address may have half, and unread responses take twice as much",
+        "maximum bytes of unanswered bodies; one address may have half; unread responses may take twice as much",
         "memory of the process", ge=65536)] = 128 * 1024 * 1024
     idle_timeout: Annotated[float, _described(
-        "how long a connection may be idle between requests; set it above that of a proxy",
+        "how long a connection may be idle between requests; make it longer than the idle timeout of your proxy",
         "idle clients keep connections", parse_time)] = 60.0
     max_body: Annotated[int, _described(
         "maximum bytes of a POST body, decompressed",
-        "1 MiB can hold up other clients for 50 ms", ge=1)] = 256 * 1024
+        "a body of 1 MiB can delay other clients by 50 ms", ge=1)] = 256 * 1024
     dedupe_window: Annotated[float, _described(
-        "how long event ids are remembered, at least",
+        "how long the server remembers ids of events, at least",
         "about 40 bytes of the store per id", parse_time)] = 86400.0
     store_timeout: Annotated[float, _described(
-        "how long to wait for a reply of the store; more for a distant one",
-        "a dead store is noticed later", parse_time)] = 1.0
+        "how long to wait for a reply of the store; increase it for a distant store",
+        "the server notices later that the store is away", parse_time)] = 1.0
     write_deadline: Annotated[float, _described(
         "how long to retry a write before POST returns 503; `8s` with Sentinels or a Cluster",
         "longer waits before a refusal", parse_time)] = 0.0
@@ -254,10 +252,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     cache: Annotated[int, _described(
         "how long caches may answer reads of boards; `off` makes them ask each time",
-        "boards are that much older", parse_cache_time)] = 0
+        "boards are older by this time", parse_cache_time)] = 0
 
     rotation_step: Annotated[int, _described(
-        "members of an old slot to subtract per script call",
+        "number of members that one script call subtracts when a slot leaves the window",
         "events wait longer: 1 ms per 64 members", ge=1, le=2000)] = 64
 
     conflation_interval: Annotated[float, _described(
@@ -265,13 +263,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "viewers see changes later", parse_time)] = 0.1
     max_viewers: Annotated[int, _described(
         "maximum viewers; one address may have half",
-        "1.9 KB, a file descriptor and processor time each", ge=0)] = 20_000
+        "1.9 KB, a file descriptor and processor time for each", ge=0)] = 20_000
     max_board_viewers: Annotated[int, _described(
         "maximum viewers of one board",
-        "fewer places for other boards", ge=0)] = 20_000
+        "other boards have fewer places", ge=0)] = 20_000
     slow_timeout: Annotated[float, _described(
         "how long a viewer may read nothing",
-        "places and buffers of absent viewers", parse_time)] = 15.0
+        "absent viewers keep places and buffers", parse_time)] = 15.0
     max_items: Annotated[int, _described(
         "maximum members with a title",
         "memory in the store and each process", ge=0)] = 100_000
