@@ -133,7 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "directory of the embedded Valkey, the SQLite journal and the server's own files",
         "stop the server to move it", Path)] = Path("live-data")
     store_memory: Annotated[int, _described(
-        "memory limit of the embedded Valkey; 0 is half of the machine's memory",
+        "memory limit of the embedded Valkey; 0 is half of the available memory",
         "up to twice this memory while the store rewrites its file",
         _parse_size)] = 0
     journal: Annotated[str, _described(
@@ -226,7 +226,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "more lines and time per request")] = "info"
 
     max_connections: Annotated[int, _described(
-        "maximum HTTP connections without viewers; one address may have half",
+        "maximum HTTP connections, not counting viewers; one address may have half",
         "a file descriptor and memory for each", ge=1)] = 4096
     max_unanswered: Annotated[int, _described(
         "maximum bytes of unanswered bodies; one address may have half; unread responses may take twice as much",
