@@ -133,7 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "directory of the embedded Valkey, the SQLite journal and the server's own files",
         "stop the server to move it", Path)] = Path("live-data")
     store_memory: Annotated[int, _described(
-        "memory limit of the embedded Valkey; 0 is half of the available memory",
+        "memory limit of the embedded Valkey; 0 is half of the memory of the machine or container",
         "up to twice this memory while the store rewrites its file",
         _parse_size)] = 0
     journal: Annotated[str, _described(
