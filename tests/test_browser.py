@@ -15,7 +15,7 @@ from live.domain.board_file import parse_boards
 from live.domain.ranking import Ranks, Record, apply, diff, with_ranks
 from live.domain.views import Update
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, rows, until_first, until_live
+from tests.harness.browser import AWAY, IN_BROWSER, PATIENCE, board_in_browser, browser, rows, until_first, until_live
 from tests.harness.network import free_port
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server
@@ -165,7 +165,7 @@ async def test_names_are_always_text(valkey_url: str) -> None:
 
 async def test_an_unavailable_store_is_shown_as_stale(own_store: StoreProcess) -> None:
     """When the store is back, the page goes on by itself."""
-    async with board_in_browser(own_store.url, {"key": "a", "amount": 3}) as (page, producer):
+    async with board_in_browser(own_store.url, {"key": "a", "amount": 3}, allowed=AWAY) as (page, producer):
         await until_live(page)
         with own_store.frozen():
             await page.wait_for_selector("#connection[data-state=stale]", timeout=PATIENCE)

@@ -11,7 +11,7 @@ from playwright.async_api import Page
 
 from live.domain.board_file import parse_boards
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_live
+from tests.harness.browser import AWAY, IN_BROWSER, PATIENCE, board_in_browser, browser, until_live
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -83,7 +83,10 @@ async def test_every_page_is_accessible(valkey_url: str, theme: str, lang: str) 
 
 async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
     """The states are paused, stale, empty and offline."""
-    async with board_in_browser(own_store.url, board=[*parse_boards(BOARDS)], bypass_csp=True) as (page, producer):
+    async with board_in_browser(own_store.url, board=[*parse_boards(BOARDS)], allowed=AWAY, bypass_csp=True) as (
+        page,
+        producer,
+    ):
         await until_live(page)
         await page.evaluate(AXE.read_text(encoding="utf-8"))
         for scheme in SCHEMES:

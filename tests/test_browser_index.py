@@ -7,7 +7,7 @@ from typing import Any
 from live.domain.board_file import parse_boards
 from tests.harness.baselines import put_baseline
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser
+from tests.harness.browser import AWAY, IN_BROWSER, PATIENCE, board_in_browser, browser
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, serving
 from tests.harness.settings import fresh_settings
@@ -103,7 +103,7 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
 
 async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:
     """When the store is back, the card goes on by itself."""
-    async with board_in_browser(own_store.url, {"key": "a"}, path="../") as (page, _):
+    async with board_in_browser(own_store.url, {"key": "a"}, path="../", allowed=AWAY) as (page, _):
         await page.wait_for_selector(CARD.format("posts", "live"), timeout=PATIENCE)
         with own_store.frozen():
             await page.wait_for_selector(CARD.format("posts", "stale"), timeout=PATIENCE)

@@ -66,8 +66,9 @@ CONTRASTS = """async ([picture, boxes]) => {
 
 async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[str, float]:
     """Return the contrast of the first text for each selector. All these texts must be in sight."""
-    boxes = await page.evaluate(BOXES, selectors)
-    picture = base64.b64encode(await page.screenshot()).decode()
+    boxes, picture = None, ""
+    while boxes != (now := await page.evaluate(BOXES, selectors)):  # texts move while the page becomes live
+        boxes, picture = now, base64.b64encode(await page.screenshot()).decode()
     found: list[float] = await reader.evaluate(CONTRASTS, [picture, boxes])
     return dict(zip(selectors, found, strict=True))
 

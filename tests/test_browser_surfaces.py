@@ -12,7 +12,7 @@ from playwright.async_api import TimeoutError as SlowError
 
 from live.boards.definitions import read_board
 from live.domain.board_file import parse_boards
-from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
+from tests.harness.browser import AWAY, IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post
 from tests.harness.store import StoreProcess
 
@@ -280,7 +280,7 @@ async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) ->
 
 async def test_an_overlay_says_when_it_is_stale(own_store: StoreProcess) -> None:
     """The overlay shows a text, and changes its colours."""
-    async with board_in_browser(own_store.url, *LIKES, path="../overlay/posts") as (page, _):
+    async with board_in_browser(own_store.url, *LIKES, path="../overlay/posts", allowed=AWAY) as (page, _):
         await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
         assert not await page.is_visible("#connection")
         color = "getComputedStyle(document.querySelector('td.score')).color"

@@ -170,5 +170,7 @@ async def test_a_swap_that_keeps_the_old_total_is_detected(valkey_url: str, monk
     monkeypatch.setattr(live.store.board.manage.swap, "SWAP", compiled(valkey_url, SWAP.changed(source)))
     with must_be_caught("the total stays"):
         async with in_use(valkey_url, 4) as (changing, watching):
-            await eventually(lambda: asyncio.sleep(0, watching.frames > 4))
+            await eventually(lambda: asyncio.sleep(0, watching.frames > 40))
+            before = changing.sent
+            await eventually(lambda: asyncio.sleep(0, changing.sent > before + 10))  # these are undone
             await changing.go_back()

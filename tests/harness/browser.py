@@ -23,6 +23,8 @@ from tests.harness.settings import fresh_settings
 CHROMIUM: Final = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE: Final = 150_000  # milliseconds
+# What a page may report while the store is away: its requests can be answered with 503.
+AWAY: Final = ("WebSocket", "status of 503")
 IN_BROWSER: Final = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -78,11 +80,16 @@ async def browser() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def board_in_browser(
-    store: str, *events: dict[str, Any], board: Board | list[Board] | None = None, path: str = "", **context: Any
+    store: str,
+    *events: dict[str, Any],
+    board: Board | list[Board] | None = None,
+    path: str = "",
+    allowed: tuple[str, ...] = ("WebSocket",),
+    **context: Any,
 ) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
     """Yield the page of a board with some events, and a producer.
 
-    Fails if the page reports an error that is not about a WebSocket, or sends a request to another server.
+    Fails if the page reports an error that has none of the words in `allowed`, or sends a request to another server.
     """
     boards = board if isinstance(board, list) else [board or rolling_board()]
     settings = fresh_settings(store, write_deadline=2, store_timeout=1)
@@ -100,7 +107,7 @@ async def board_in_browser(
         page.on("request", lambda request: faults.append(request.url) if url not in request.url else None)
         await page.goto(f"{url}/boards/{path or boards[0].id}")
         yield page, producer
-        faults = [fault for fault in faults if "WebSocket" not in fault]
+        faults = [fault for fault in faults if not any(word in fault for word in allowed)]
         assert not faults, faults
 
 
