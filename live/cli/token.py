@@ -164,7 +164,7 @@ async def tickets(
         raise SetupError(f"--sheet: can't write {sheet}: {error.strerror}") from None
     if context.report({"board": board, "tickets": count, "sheet": str(sheet)}):
         return
-    err.print(f"Wrote {count:,} tickets to {sheet}. Whoever sees a ticket can vote with it.", soft_wrap=True)
+    err.print(f"Wrote {count:,} tickets to {sheet}. Anyone who sees a ticket can vote with it.", soft_wrap=True)
     if is_loopback(urlsplit(address).hostname or ""):
         err.print(f"Phones can't open {address}: name the address of the server with --server.", soft_wrap=True)
 
